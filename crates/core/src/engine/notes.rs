@@ -1,0 +1,206 @@
+//! What is learned where nothing may be written, and done where it may.
+//!
+//! Events (a key deleted, a connection closed, a grant that could not be told) only leave a note. One drain, at a
+//! moment when this server may write, works the notes off in their order, and then looks at the clock.
+
+use super::{Change, Engine, Event, Keyspace, Slot};
+use crate::fence::Fence;
+use crate::key::{Db, Key, KeyBuf};
+use crate::lock::{Lease, Mode};
+use crate::owner::Owner;
+use crate::queue::WaiterId;
+use crate::request::{Portion, Verdict};
+use crate::session::Session;
+use crate::time::{Millis, Now};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Something to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// The lock at this key may have changed by other means than our commands.
+    Key(KeyBuf),
+    /// The same, in whichever database.
+    Name(Box<[u8]>),
+    /// The same, for all keys of a database, or of all.
+    Database(Option<Db>),
+    /// A lock has come to this key from elsewhere: its ties are to be found here from now on.
+    Arrived(KeyBuf),
+    /// Somebody has set or removed the native TTL of this lock.
+    Mirror(KeyBuf),
+    /// A connection has closed.
+    Closed(Session),
+    /// A grant that could not be told: it is taken back, and the lock handed on.
+    Untold {
+        /// The keys that were granted.
+        keys: Vec<KeyBuf>,
+        /// To whom.
+        owner: Owner,
+        /// Under which token.
+        fence: Fence,
+        /// Whether the owner was a shared holder before.
+        upgrade: bool,
+    },
+}
+
+impl Engine {
+    /// Leaves a note, unless it can be seen at once that nothing will come of it. Returns whether a drain is owed.
+    pub fn note(&mut self, note: Note) -> bool {
+        let matters = match &note {
+            Note::Key(key) => self.queue.line(key.as_key()).is_some(),
+            Note::Name(name) => !self.queue.is_empty() && !self.queue.named(name).is_empty(),
+            Note::Database(_) => !self.queue.is_empty(),
+            Note::Closed(session) => self.ties.has(*session) || self.has_notes(),
+            Note::Arrived(_) | Note::Mirror(_) | Note::Untold { .. } => true,
+        };
+        if matters && self.notes.back() != Some(&note) {
+            self.notes.push_back(note);
+        }
+        matters
+    }
+
+    /// Whether notes wait to be worked off.
+    #[must_use]
+    pub fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
+    }
+
+    /// When the next lease with waiters behind it, or the next wait, ends.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Millis> {
+        self.queue.next_due()
+    }
+
+    /// Works all notes off and does what is due at `now`. Only where this server may write.
+    pub fn drain<K: Keyspace>(&mut self, keys: &mut K, now: Now) {
+        while let Some(note) = self.notes.pop_front() {
+            self.work_off(keys, now, note);
+        }
+        while let Some(key) = self.queue.due(now.at) {
+            self.serve(keys, now, key.as_key());
+        }
+        self.lapse_waits(now.at);
+        while let Some(note) = self.notes.pop_front() {
+            self.work_off(keys, now, note);
+        }
+    }
+
+    /// Ends every wait whose time is up. This writes nothing, so it may be done at any time.
+    pub fn lapse_waits(&mut self, now: Millis) {
+        while let Some(id) = self.queue.timed_out(now) {
+            self.dismiss(id, Verdict::Refused);
+        }
+    }
+
+    /// Ends one wait with this answer. Whoever stood behind is noted.
+    pub fn dismiss(&mut self, id: WaiterId, verdict: Verdict) {
+        if self.forget(id) {
+            self.answer(id, verdict);
+        }
+    }
+
+    /// Ends one wait without an answer, since nobody is there to hear it. Returns whether it still waited.
+    pub fn forget(&mut self, id: WaiterId) -> bool {
+        if self.queue.get(id).is_none() {
+            return false;
+        }
+        self.stats.refusals += 1;
+        for key in self.queue.remove(id) {
+            self.note(Note::Key(key));
+        }
+        true
+    }
+
+    /// Ends every wait with this answer, and forgets every tie and note: this server no longer decides.
+    pub fn abdicate(&mut self, verdict: &Verdict) {
+        let ids: Vec<WaiterId> = self.queue.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            self.dismiss(id, verdict.clone());
+        }
+        self.notes.clear();
+        self.ties.clear();
+    }
+
+    /// Two databases have changed places. Those who wait stay in theirs, and are judged by what it holds now; ties
+    /// go with the locks.
+    pub fn swapped(&mut self, one: Db, other: Db) {
+        self.ties.swap(one, other);
+        self.note(Note::Database(Some(one)));
+        self.note(Note::Database(Some(other)));
+    }
+
+    fn work_off<K: Keyspace>(&mut self, keys: &mut K, now: Now, note: Note) {
+        match note {
+            Note::Key(key) => self.changed(keys, now, key.as_key()),
+            Note::Name(name) => self.serve_all(keys, now, self.queue.named(&name)),
+            Note::Database(db) => self.serve_all(keys, now, self.queue.keys_in(db)),
+            Note::Arrived(key) => {
+                self.adopt(keys, key.as_key());
+                self.changed(keys, now, key.as_key());
+            }
+            Note::Mirror(key) => self.mirror(keys, now, key.as_key()),
+            Note::Closed(session) => self.close(keys, now, session),
+            Note::Untold { keys: names, owner, fence, upgrade } => {
+                for key in names {
+                    self.take_back(keys, now, key.as_key(), owner.as_bytes(), fence, upgrade);
+                }
+            }
+        }
+    }
+
+    fn serve_all<K: Keyspace>(&mut self, keys: &mut K, now: Now, names: Vec<KeyBuf>) {
+        for key in names {
+            self.serve(keys, now, key.as_key());
+        }
+    }
+
+    /// Finds the ties of a lock that came here by RENAME or MOVE.
+    fn adopt<K: Keyspace>(&mut self, keys: &mut K, key: Key<'_>) {
+        let Slot::Held(lock) = keys.find(key) else { return };
+        for (owner, lease) in lock.iter() {
+            if let Some(session) = lease.session {
+                self.ties.tie(session, key, owner.as_bytes());
+            }
+        }
+    }
+
+    /// Sets the native TTL right again, here and on replicas: no lease is changed by it.
+    fn mirror<K: Keyspace>(&mut self, keys: &mut K, now: Now, key: Key<'_>) {
+        self.freshen(keys, now, key);
+        let Slot::Held(lock) = keys.find(key) else { return };
+        let last = lock.iter().max_by_key(|(_, lease)| lease.deadline);
+        let Some((owner, lease)) = last.map(|(owner, lease)| (owner.clone(), *lease)) else { return };
+        keys.record(key, owner.as_bytes(), Change::Held(lease), Event::Mirrored, self.counter.last());
+    }
+
+    fn close<K: Keyspace>(&mut self, keys: &mut K, now: Now, session: Session) {
+        for (key, owner) in self.ties.close(session) {
+            let key = key.as_key();
+            let tied = |lease: &Lease| lease.session == Some(session);
+            if matches!(keys.find(key), Slot::Held(lock) if lock.get(owner.as_bytes()).is_some_and(tied)) {
+                self.end(keys, key, owner.as_bytes(), Event::Closed);
+                self.changed(keys, now, key);
+            }
+        }
+    }
+
+    /// Undoes a grant that could not be told, if it still stands: the hold, and with an upgrade the mode.
+    fn take_back<K: Keyspace>(
+        &mut self,
+        keys: &mut K,
+        now: Now,
+        key: Key<'_>,
+        owner: &[u8],
+        fence: Fence,
+        upgrade: bool,
+    ) {
+        let Ok(Some(lease)) = self.lease(keys, now, key, owner) else { return };
+        if lease.fence != fence {
+            return;
+        }
+        if upgrade && lease.mode == Mode::Exclusive {
+            let _ = self.downgrade(keys, now, key, owner);
+        }
+        let _ = self.release(keys, now, key, owner, Portion::One);
+    }
+}
