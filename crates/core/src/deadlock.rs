@@ -1,18 +1,17 @@
 //! Would this wait close a circle of owners that wait for one another?
 //!
-//! A wait gets on when everyone ahead of it in its lines gets on, and when what is left of the holders after all
-//! those that get on have left would let it in: nobody at all beside an exclusive one, fewer than the limit beside
-//! a shared one. An owner gets on when each of its waits does; one that does not wait always does. The smallest
-//! set of owners for which this holds is found by repetition; who is not in it is stuck for good. Every wait that
-//! would be stuck is refused when it is asked for, so a stuck asker always stands in a circle itself, and the
-//! shortest one is its answer.
+//! The search plays on from here as well as it can go: every owner that waits for nothing gives back all it has,
+//! and every waiter that then stands at the head of all its lines and fits beside the holders that are left is
+//! granted, again and again. No grant ever takes a chance away from another, so the order does not matter. An owner
+//! goes when all its waits are granted; those that never go are stuck for good. Every wait that would be stuck is
+//! refused when it is asked for, so a stuck asker always stands in a circle itself, and a short one is its answer.
 //!
 //! This is the usual reduction of a wait-for graph with k-of-n waits (Knapp, "Deadlock detection in distributed
 //! databases", ACM Computing Surveys 19(4), 1987, section on the AND-OR and k-out-of-n models), within one server.
 
 use crate::engine::{Keyspace, Slot};
-use crate::key::{Key, KeyBuf};
-use crate::lock::{Limit, Mode};
+use crate::key::Key;
+use crate::lock::{Limit, Lock, Mode};
 use crate::owner::Owner;
 use crate::queue::{Queue, WaiterId};
 use crate::request::Ask;
@@ -30,6 +29,11 @@ const VISITS_MAX: usize = 20_000;
 pub struct Circle(Vec<Owner>);
 
 impl Circle {
+    /// The asker, and the one other that it waits for and that waits for it.
+    pub(crate) fn pair(asker: &[u8], other: &Owner) -> Self {
+        Self(vec![Owner::checked(asker), other.clone()])
+    }
+
     /// The owners, beginning with the one who asked.
     #[must_use]
     pub fn owners(&self) -> &[Owner] {
@@ -37,174 +41,264 @@ impl Circle {
     }
 }
 
-/// One waiting request, as the search sees it.
+/// An owner that waits: the asker, or one that may be in its way.
+struct Node<'a> {
+    owner: &'a [u8],
+    /// Its requests that are not granted yet.
+    pending: usize,
+    waits: Vec<usize>,
+    /// Where it holds something.
+    stands: Vec<usize>,
+    gone: bool,
+}
+
+/// One waiting request.
 struct Wait {
+    node: usize,
     mode: Mode,
-    keys: Vec<Crowd>,
+    granted: bool,
+    /// Its place in each of its lines.
+    places: Vec<Place>,
 }
 
-/// Those who wait themselves among the people in the way at one key.
+#[derive(Clone, Copy)]
+struct Place {
+    line: usize,
+    position: usize,
+}
+
+/// A key with those who stand in the way there: what its running holders have is as good as given back.
+#[derive(Default)]
 struct Crowd {
-    holders: Vec<(usize, Mode)>,
-    ahead: Vec<usize>,
-}
-
-struct Search<'a, K> {
-    queue: &'a Queue,
-    keys: &'a mut K,
-    now: Millis,
-    names: BTreeMap<Owner, usize>,
-    owners: Vec<Owner>,
-    waits: Vec<Vec<Wait>>,
-    visits: usize,
+    /// The holders that wait themselves.
+    standing: BTreeMap<usize, Mode>,
+    limits: BTreeMap<Limit, usize>,
+    exclusive: usize,
+    /// All who wait for the key, in order, and how many of them are granted.
+    line: Vec<usize>,
+    served: usize,
 }
 
 /// More was to be looked at than a search may.
 struct TooMany;
 
+struct Search<'a, K> {
+    queue: &'a Queue,
+    keys: &'a mut K,
+    now: Millis,
+    asker: &'a [u8],
+    by_owner: BTreeMap<&'a [u8], usize>,
+    nodes: Vec<Node<'a>>,
+    by_id: BTreeMap<WaiterId, usize>,
+    waits: Vec<Wait>,
+    by_key: BTreeMap<Key<'a>, usize>,
+    crowds: Vec<Crowd>,
+    visits: usize,
+}
+
 /// The circle that would close if this request waited for these keys, at the end of their lines or, for an upgrade,
 /// ahead of them.
-pub(crate) fn search<K: Keyspace>(
-    queue: &Queue,
-    keys: &mut K,
+pub(crate) fn search<'a, K: Keyspace>(
+    queue: &'a Queue,
+    keys: &'a mut K,
     now: Millis,
-    names: &[Key<'_>],
-    ask: &Ask<'_>,
+    names: &'a [Key<'a>],
+    ask: &Ask<'a>,
     upgrade: bool,
 ) -> Option<Circle> {
     let mut search = Search {
         queue,
         keys,
         now,
-        names: BTreeMap::new(),
-        owners: Vec::new(),
+        asker: ask.owner,
+        by_owner: BTreeMap::new(),
+        nodes: Vec::new(),
+        by_id: BTreeMap::new(),
         waits: Vec::new(),
+        by_key: BTreeMap::new(),
+        crowds: Vec::new(),
         visits: 0,
     };
-    search.explore(names, ask, upgrade).ok()?;
-    let going = search.going();
-    search.circle(&going)
+    if search.is_plain(names) || search.explore(names, ask.mode, upgrade).is_err() {
+        return None;
+    }
+    search.play();
+    search.circle()
 }
 
-impl<K: Keyspace> Search<'_, K> {
-    fn explore(&mut self, names: &[Key<'_>], ask: &Ask<'_>, upgrade: bool) -> Result<(), TooMany> {
-        let asker = self.node(&Owner::checked(ask.owner));
-        let mut crowds = Vec::new();
+impl<'a, K: Keyspace> Search<'a, K> {
+    /// Whether this is the ordinary crowd around a busy key: no holder waits, and nobody in line waits for anything
+    /// else. Then all get on in turn, and the line need not be walked.
+    fn is_plain(&mut self, names: &[Key<'_>]) -> bool {
+        !self.queue.is_entangled()
+            && !self.queue.waits(self.asker)
+            && names.iter().all(|key| match self.keys.find(*key) {
+                Slot::Held(lock) => {
+                    waiting(lock, self.queue, self.now).all(|(owner, _)| owner.as_bytes() == self.asker)
+                }
+                Slot::Free | Slot::Foreign | Slot::Elsewhere => true,
+            })
+    }
+
+    /// Gathers every wait that can matter: the new one, and whatever its lines and holders hang together with.
+    fn explore(&mut self, names: &'a [Key<'a>], mode: Mode, upgrade: bool) -> Result<(), TooMany> {
+        let node = self.node(self.asker);
+        let wait = self.wait(node, mode);
         for key in names {
-            crowds.push(Crowd { holders: self.holders(asker, *key)?, ahead: Vec::new() });
+            let line = self.crowd(*key)?;
+            let position = if upgrade { 0 } else { self.crowds[line].line.len() };
+            self.crowds[line].line.insert(position, wait);
+            self.waits[wait].places.push(Place { line, position });
         }
-        // The ordinary crowd around a busy key: no holder waits, and nobody in line waits for anything else. Then
-        // all get on in turn, and the line need not be walked.
-        let plain = crowds.iter().all(|crowd| crowd.holders.is_empty());
-        if plain && !self.queue.is_entangled() && !self.queue.waits(ask.owner) {
-            return Ok(());
-        }
-        if !upgrade {
-            for (key, crowd) in names.iter().zip(&mut crowds) {
-                crowd.ahead = self.ahead(asker, *key, None)?;
-            }
-        }
-        self.waits[asker].push(Wait { mode: ask.mode, keys: crowds });
         let mut next = 0;
-        while next < self.owners.len() {
-            self.expand(next)?;
+        while next < self.nodes.len() {
+            let owner = self.nodes[next].owner;
+            for (id, _) in self.queue.of_owner(owner) {
+                for key in self.queue.keys(id) {
+                    self.crowd(key)?;
+                }
+            }
             next += 1;
         }
-        Ok(())
-    }
-
-    /// Notes every waiting request of an owner.
-    fn expand(&mut self, node: usize) -> Result<(), TooMany> {
-        let owner = self.owners[node].clone();
-        let ids: Vec<WaiterId> = self.queue.of_owner(owner.as_bytes()).map(|(id, _)| id).collect();
-        for id in ids {
-            let Some(waiter) = self.queue.get(id) else { continue };
-            let mode = waiter.mode();
-            let names: Vec<KeyBuf> = self.queue.keys(id).map(Key::to_buf).collect();
-            let mut keys = Vec::new();
-            for key in &names {
-                let key = key.as_key();
-                keys.push(Crowd { holders: self.holders(node, key)?, ahead: self.ahead(node, key, Some(id))? });
+        for line in 0..self.crowds.len() {
+            for position in 0..self.crowds[line].line.len() {
+                let wait = self.crowds[line].line[position];
+                if wait != 0 {
+                    self.waits[wait].places.push(Place { line, position });
+                } else if let Some(place) =
+                    self.waits[wait].places.iter_mut().find(|place| place.line == line)
+                {
+                    place.position = position;
+                }
             }
-            self.waits[node].push(Wait { mode, keys });
         }
         Ok(())
     }
 
-    /// The holders of a key, other than this owner, that wait themselves.
-    fn holders(&mut self, node: usize, key: Key<'_>) -> Result<Vec<(usize, Mode)>, TooMany> {
-        let Slot::Held(lock) = self.keys.find(key) else { return Ok(Vec::new()) };
-        self.visits += lock.len();
-        if self.visits > VISITS_MAX {
-            return Err(TooMany);
+    /// Notes a key with its holders and its line.
+    fn crowd(&mut self, key: Key<'a>) -> Result<usize, TooMany> {
+        if let Some(line) = self.by_key.get(&key) {
+            return Ok(*line);
         }
-        let own = &self.owners[node];
-        let waiting: Vec<(Owner, Mode)> = lock
-            .iter()
-            .filter(|(owner, lease)| lease.runs(self.now) && *owner != own && self.queue.waits(owner.as_bytes()))
-            .map(|(owner, lease)| (owner.clone(), lease.mode))
-            .collect();
-        Ok(waiting.into_iter().map(|(owner, mode)| (self.node(&owner), mode)).collect())
-    }
-
-    /// The owners ahead of a waiter in a line, or of its end.
-    fn ahead(&mut self, node: usize, key: Key<'_>, until: Option<WaiterId>) -> Result<Vec<usize>, TooMany> {
-        let mut ahead = Vec::new();
+        let line = self.crowds.len();
+        self.by_key.insert(key, line);
+        self.crowds.push(Crowd::default());
+        for (owner, mode) in self.holders(key)? {
+            let node = self.node(owner);
+            self.stand(line, node, mode);
+        }
         let queue = self.queue;
         for (id, waiter) in queue.waiters(key) {
-            if Some(id) == until {
-                break;
-            }
-            self.visits += 1;
-            if self.visits > VISITS_MAX {
-                return Err(TooMany);
-            }
-            let other = self.node(waiter.owner());
-            if other != node {
-                ahead.push(other);
-            }
+            self.visit(1)?;
+            let wait = match self.by_id.get(&id) {
+                Some(wait) => *wait,
+                None => {
+                    let node = self.node(waiter.owner().as_bytes());
+                    let wait = self.wait(node, waiter.mode());
+                    self.by_id.insert(id, wait);
+                    wait
+                }
+            };
+            self.crowds[line].line.push(wait);
         }
-        Ok(ahead)
+        Ok(line)
     }
 
-    fn node(&mut self, owner: &Owner) -> usize {
-        if let Some(node) = self.names.get(owner) {
-            return *node;
-        }
-        let node = self.owners.len();
-        self.names.insert(owner.clone(), node);
-        self.owners.push(owner.clone());
-        self.waits.push(Vec::new());
-        node
+    /// The holders of a key that wait themselves, the asker among them.
+    fn holders(&mut self, key: Key<'_>) -> Result<Vec<(&'a [u8], Mode)>, TooMany> {
+        let (queue, now, asker) = (self.queue, self.now, self.asker);
+        let Slot::Held(lock) = self.keys.find(key) else { return Ok(Vec::new()) };
+        let steps = lock.len().min(queue.owners());
+        let mut holders: Vec<(&'a [u8], Mode)> = waiting(lock, queue, now)
+            .filter(|(owner, _)| owner.as_bytes() != asker)
+            .map(|(owner, mode)| (owner.as_bytes(), mode))
+            .collect();
+        let own = lock.get(asker).filter(|lease| lease.runs(now));
+        holders.extend(own.map(|lease| (asker, lease.mode)));
+        self.visit(steps)?;
+        Ok(holders)
     }
 
-    /// Which owners get on.
-    fn going(&self) -> Vec<bool> {
-        let mut going = vec![false; self.owners.len()];
-        loop {
-            let before = going.iter().filter(|going| **going).count();
-            for node in 0..going.len() {
-                going[node] = going[node] || self.waits[node].iter().all(|wait| wait.gets_on(&going));
+    fn visit(&mut self, steps: usize) -> Result<(), TooMany> {
+        self.visits += steps;
+        if self.visits > VISITS_MAX { Err(TooMany) } else { Ok(()) }
+    }
+
+    fn node(&mut self, owner: &'a [u8]) -> usize {
+        let nodes = &mut self.nodes;
+        *self.by_owner.entry(owner).or_insert_with(|| {
+            nodes.push(Node { owner, pending: 0, waits: Vec::new(), stands: Vec::new(), gone: false });
+            nodes.len() - 1
+        })
+    }
+
+    fn wait(&mut self, node: usize, mode: Mode) -> usize {
+        let wait = self.waits.len();
+        self.waits.push(Wait { node, mode, granted: false, places: Vec::new() });
+        self.nodes[node].waits.push(wait);
+        self.nodes[node].pending += 1;
+        wait
+    }
+
+    fn stand(&mut self, line: usize, node: usize, mode: Mode) {
+        self.crowds[line].leave(node);
+        self.crowds[line].join(node, mode);
+        self.nodes[node].stands.push(line);
+    }
+
+    /// Lets everyone get on who can.
+    fn play(&mut self) {
+        let mut open: Vec<usize> = (0..self.crowds.len()).collect();
+        while let Some(line) = open.pop() {
+            while let Some(wait) = self.crowds[line].head() {
+                if !self.can_be_granted(wait) {
+                    break;
+                }
+                self.grant(wait, &mut open);
             }
-            if going.iter().filter(|going| **going).count() == before {
-                return going;
+        }
+    }
+
+    fn can_be_granted(&self, wait: usize) -> bool {
+        let Wait { node, mode, places, .. } = &self.waits[wait];
+        places.iter().all(|Place { line, position }| {
+            self.crowds[*line].served == *position && self.crowds[*line].admits(*node, *mode)
+        })
+    }
+
+    fn grant(&mut self, wait: usize, open: &mut Vec<usize>) {
+        let Wait { node, mode, ref places, .. } = self.waits[wait];
+        let lines: Vec<usize> = places.iter().map(|place| place.line).collect();
+        self.waits[wait].granted = true;
+        for line in &lines {
+            self.crowds[*line].served += 1;
+            self.stand(*line, node, mode);
+        }
+        open.extend(lines);
+        self.nodes[node].pending -= 1;
+        if self.nodes[node].pending == 0 {
+            self.nodes[node].gone = true;
+            for line in core::mem::take(&mut self.nodes[node].stands) {
+                self.crowds[line].leave(node);
+                open.push(line);
             }
         }
     }
 
     /// The shortest way from the asker over stuck owners back to it.
-    fn circle(&self, going: &[bool]) -> Option<Circle> {
+    fn circle(&self) -> Option<Circle> {
         let asker = 0;
-        if going[asker] {
+        if self.nodes[asker].gone {
             return None;
         }
-        let mut from = vec![None; self.owners.len()];
+        let mut from = vec![None; self.nodes.len()];
         let mut open = VecDeque::from([asker]);
         while let Some(node) = open.pop_front() {
-            for next in self.waits[node].iter().flat_map(|wait| wait.blockers(going)) {
+            for next in self.blockers(node) {
                 if next == asker {
                     let way = core::iter::successors(Some(node), |node| from[*node]);
-                    let mut owners: Vec<Owner> = way.map(|node| self.owners[node].clone()).collect();
+                    let mut owners: Vec<Owner> =
+                        way.map(|node| Owner::checked(self.nodes[node].owner)).collect();
                     owners.reverse();
                     return Some(Circle(owners));
                 }
@@ -216,37 +310,80 @@ impl<K: Keyspace> Search<'_, K> {
         }
         None
     }
-}
 
-impl Wait {
-    fn gets_on(&self, going: &[bool]) -> bool {
-        self.keys.iter().all(|crowd| crowd.ahead.iter().all(|node| going[*node]) && crowd.admits(self.mode, going))
-    }
-
-    fn blockers(&self, going: &[bool]) -> Vec<usize> {
+    /// Whom a stuck owner waits for: in each line the first that is stuck there, or, being that one itself, the
+    /// holders that don't let it in.
+    fn blockers(&self, node: usize) -> Vec<usize> {
         let mut blockers = Vec::new();
-        for crowd in &self.keys {
-            if !crowd.admits(self.mode, going) {
-                blockers.extend(crowd.holders.iter().map(|(node, _)| *node).filter(|node| !going[*node]));
+        for wait in self.nodes[node].waits.iter().map(|wait| &self.waits[*wait]).filter(|wait| !wait.granted)
+        {
+            for Place { line, position } in &wait.places {
+                let crowd = &self.crowds[*line];
+                if crowd.served != *position {
+                    blockers.extend(crowd.head().map(|first| self.waits[first].node));
+                } else if !crowd.admits(node, wait.mode) {
+                    blockers.extend(crowd.standing.keys().copied().filter(|other| *other != node));
+                }
             }
-            blockers.extend(crowd.ahead.iter().copied().filter(|node| !going[*node]));
         }
         blockers
     }
 }
 
+/// The holders of a lock that wait for something, with the names by which they wait.
+fn waiting<'l, 'a: 'l>(
+    lock: &'l Lock,
+    queue: &'a Queue,
+    now: Millis,
+) -> impl Iterator<Item = (&'a Owner, Mode)> + use<'l, 'a> {
+    // Whichever are fewer are walked: the holders, or all who wait.
+    let few_holders = lock.len() <= queue.owners();
+    let by_holder =
+        few_holders.then(|| lock.iter().filter_map(|(owner, _)| queue.waiting_owner(owner.as_bytes())));
+    let by_waiter = (!few_holders).then(|| queue.waiting_owners());
+    let owners = by_holder.into_iter().flatten().chain(by_waiter.into_iter().flatten());
+    owners.filter_map(move |owner| {
+        let lease = lock.get(owner.as_bytes()).filter(|lease| lease.runs(now))?;
+        Some((owner, lease.mode))
+    })
+}
+
 impl Crowd {
-    /// Whether the key can be had once every holder that gets on has left.
-    fn admits(&self, mode: Mode, going: &[bool]) -> bool {
-        let stuck = || self.holders.iter().filter(|(node, _)| !going[*node]).map(|(_, mode)| *mode);
+    fn head(&self) -> Option<usize> {
+        self.line.get(self.served).copied()
+    }
+
+    fn join(&mut self, node: usize, mode: Mode) {
+        self.standing.insert(node, mode);
         match mode {
-            Mode::Exclusive => stuck().next().is_none(),
+            Mode::Exclusive => self.exclusive += 1,
+            Mode::Shared(limit) => *self.limits.entry(limit).or_default() += 1,
+        }
+    }
+
+    fn leave(&mut self, node: usize) {
+        match self.standing.remove(&node) {
+            None => {}
+            Some(Mode::Exclusive) => self.exclusive -= 1,
+            Some(Mode::Shared(limit)) => {
+                if let Some(count) = self.limits.get_mut(&limit) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.limits.remove(&limit);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the key can be had beside those who are still there.
+    fn admits(&self, node: usize, mode: Mode) -> bool {
+        let holds = self.standing.contains_key(&node);
+        match mode {
+            Mode::Exclusive => self.standing.len() == usize::from(holds),
             Mode::Shared(limit) => {
-                let smallest = stuck().try_fold(limit, |least, mode| match mode {
-                    Mode::Exclusive => None,
-                    Mode::Shared(limit) => Some(least.min(limit)),
-                });
-                smallest.is_some_and(|least: Limit| least.allows(stuck().count() + 1))
+                let least = self.limits.keys().next().map_or(limit, |least| limit.min(*least));
+                holds || (self.exclusive == 0 && least.allows(self.standing.len() + 1))
             }
         }
     }

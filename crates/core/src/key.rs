@@ -45,4 +45,13 @@ impl KeyBuf {
     pub fn as_key(&self) -> Key<'_> {
         Key { db: self.db, name: &self.name }
     }
+
+    /// Follows what lies here when two databases change places.
+    pub(crate) fn swap(&mut self, one: Db, other: Db) {
+        if self.db == one {
+            self.db = other;
+        } else if self.db == other {
+            self.db = one;
+        }
+    }
 }

@@ -273,7 +273,7 @@ impl Lock {
         true
     }
 
-    /// Forgets every tie to a connection, as a lock does that comes from elsewhere.
+    /// About how many bytes of memory it takes.
     #[must_use]
     pub fn footprint(&self) -> usize {
         let owner = |owner: &Owner| owner.as_bytes().len();
@@ -282,7 +282,8 @@ impl Lock {
                 Holders::One(holder, _) => owner(holder),
                 Holders::Many(many) => {
                     let entry = size_of::<Owner>() * 2 + size_of::<Lease>() + size_of::<Millis>();
-                    size_of::<Many>() + many.leases.keys().map(|holder| entry + 2 * owner(holder)).sum::<usize>()
+                    size_of::<Many>()
+                        + many.leases.keys().map(|holder| entry + 2 * owner(holder)).sum::<usize>()
                 }
             }
     }

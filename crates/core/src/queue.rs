@@ -24,6 +24,7 @@ pub struct WaiterId {
 
 /// A request that waits.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Waiter {
     turn: u64,
     owner: Owner,
@@ -64,17 +65,26 @@ impl Waiter {
         self.until
     }
 
-    pub(crate) fn is_upgrade(&self) -> bool {
+    /// Whether the owner holds the key, shared, and waits to stand alone.
+    #[must_use]
+    pub fn is_upgrade(&self) -> bool {
         self.upgrade
     }
 
     pub(crate) fn ask(&self) -> Ask<'_> {
-        Ask { owner: self.owner.as_bytes(), ttl: self.ttl, mode: self.mode, session: self.session, form: self.form }
+        Ask {
+            owner: self.owner.as_bytes(),
+            ttl: self.ttl,
+            mode: self.mode,
+            session: self.session,
+            form: self.form,
+        }
     }
 }
 
 /// The waiters of one key.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Line {
     key: KeyBuf,
     head: Option<usize>,
@@ -93,6 +103,7 @@ impl Line {
 }
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone))]
 struct Place {
     waiter: usize,
     line: usize,
@@ -102,6 +113,7 @@ struct Place {
 
 /// All lines of the server.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Queue {
     waiters: Slab<Waiter>,
     places: Slab<Place>,
@@ -181,6 +193,21 @@ impl Queue {
         self.by_owner.contains_key(owner)
     }
 
+    /// How many owners wait.
+    pub(crate) fn owners(&self) -> usize {
+        self.by_owner.len()
+    }
+
+    /// The name under which this owner waits, if it does.
+    pub(crate) fn waiting_owner(&self, owner: &[u8]) -> Option<&Owner> {
+        self.by_owner.get_key_value(owner).map(|(owner, _)| owner)
+    }
+
+    /// Every owner that waits.
+    pub(crate) fn waiting_owners(&self) -> impl Iterator<Item = &Owner> {
+        self.by_owner.keys()
+    }
+
     pub(crate) fn is_entangled(&self) -> bool {
         self.entangled > 0
     }
@@ -192,7 +219,8 @@ impl Queue {
 
     /// Whether a waiter stands at the head of every line that it stands in.
     pub(crate) fn leads(&self, id: WaiterId) -> bool {
-        self.get(id).is_some_and(|waiter| waiter.places.iter().all(|place| self.places[*place].ahead.is_none()))
+        self.get(id)
+            .is_some_and(|waiter| waiter.places.iter().all(|place| self.places[*place].ahead.is_none()))
     }
 
     /// Queues a request behind all others, or an upgrade ahead of them.

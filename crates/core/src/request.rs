@@ -2,7 +2,7 @@
 
 use crate::deadlock::Circle;
 use crate::fence::Fence;
-use crate::lock::{Holds, Mode};
+use crate::lock::{Holds, Limit, Mode};
 use crate::session::Session;
 use crate::time::{Millis, Ttl};
 
@@ -69,6 +69,8 @@ pub struct Grant {
     pub fence: Fence,
     /// The holds of the owner, this one included.
     pub holds: Holds,
+    /// The limit that the owner had as a shared holder, when this grant was its upgrade.
+    pub upgraded: Option<Limit>,
 }
 
 /// Why a request was not granted. Contention, not an error.
@@ -101,6 +103,8 @@ pub enum Fault {
     HoldsFull,
     /// The key holds a value of another type.
     WrongType,
+    /// Another node serves the key.
+    Elsewhere,
     /// The owner waits for the key already, with a different request.
     Waits,
     /// The wait would close a circle.
@@ -124,6 +128,6 @@ pub enum Verdict {
     Fault(Fault),
     /// The same owner asked again elsewhere.
     Replaced,
-    /// The server is no longer the one to ask.
+    /// The server is no longer the one to ask: it is a replica now.
     Unblocked,
 }

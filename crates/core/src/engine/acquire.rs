@@ -1,7 +1,7 @@
 //! Requests to hold: one judgement for newcomers and waiters, one key and several.
 
 use super::{Change, Engine, Event, Keyspace, Slot};
-use crate::deadlock;
+use crate::deadlock::{self, Circle};
 use crate::fence::Fence;
 use crate::key::Key;
 use crate::lock::{Holds, Lease, Lock, Mode};
@@ -52,11 +52,19 @@ impl Engine {
         ask: &Ask<'_>,
         wait: Option<Wait>,
     ) -> Result<Answer, Fault> {
+        self.settle(keys, now);
         for key in names {
             self.freshen(keys, now, *key);
         }
         match (self.judge(keys, now, names, ask, Turn::Newcomer)?, wait) {
-            (Judgement::Grant(plan), _) => self.grant(keys, now, names, ask, plan).map(Answer::Granted),
+            (Judgement::Grant(plan), _) => {
+                let grant = self.grant(keys, now, names, ask, plan)?;
+                if !matches!(plan, Plan::Fresh) {
+                    // The owner may wait for its own upgrade, with a hold count that is no longer the next one.
+                    self.changed(keys, now, names[0]);
+                }
+                Ok(Answer::Granted(grant))
+            }
             (Judgement::Refuse(refusal), Some(wait)) if refusal != Refusal::Ended => {
                 self.enqueue(keys, now, names, ask, wait).map(Answer::Queued)
             }
@@ -96,6 +104,7 @@ impl Engine {
     ) -> Result<Judgement, Fault> {
         let lock = match keys.find(key) {
             Slot::Foreign => return Err(Fault::WrongType),
+            Slot::Elsewhere => return Err(Fault::Elsewhere),
             Slot::Free => None,
             Slot::Held(lock) => Some(lock),
         };
@@ -104,7 +113,9 @@ impl Engine {
         {
             return match ask.form {
                 Form::Acquire => Err(Fault::Held(lease.fence)),
-                Form::Reenter { hold } => nest(lease, lock.len(), lock.earliest().since(now.at), ask.mode, hold),
+                Form::Reenter { hold } => {
+                    nest(lease, lock.len(), lock.earliest().since(now.at), ask.mode, hold)
+                }
             };
         }
         if matches!(ask.form, Form::Reenter { hold: Some(hold) } if hold != Holds::ONE) {
@@ -144,7 +155,7 @@ impl Engine {
                 for key in names {
                     self.join(keys, *key, ask.owner, lease);
                 }
-                Ok(Grant { fence, holds: Holds::ONE })
+                Ok(Grant { fence, holds: Holds::ONE, upgraded: None })
             }
             Plan::Nest(holds) => self.nest(keys, now, names[0], ask, holds, None),
             Plan::Upgrade(holds) => {
@@ -165,9 +176,9 @@ impl Engine {
         match keys.find(key) {
             Slot::Held(lock) => lock.set(owner, lease),
             Slot::Free => keys.create(key, Lock::new(Owner::checked(owner), lease)),
-            Slot::Foreign => return,
+            Slot::Foreign | Slot::Elsewhere => return,
         }
-        self.retie(key, owner, None, lease.session);
+        self.retie(key, owner, lease.session);
         keys.record(key, owner, Change::Held(lease), Event::Granted, self.counter.last());
     }
 
@@ -189,12 +200,16 @@ impl Engine {
             fence: upgrade.unwrap_or(old.fence),
             deadline: old.deadline.max(now.at.after(ask.ttl)),
             since: old.since,
-            session: ask.session.or(old.session),
+            session: ask.session.or(self.tie(key, ask.owner, &old)),
         };
         let event = if upgrade.is_some() { Event::Granted } else { Event::Reentered };
         self.put(keys, key, ask.owner, lease, event);
         self.watch(keys, key);
-        Ok(Grant { fence: lease.fence, holds })
+        let upgraded = match old.mode {
+            Mode::Shared(limit) if upgrade.is_some() => Some(limit),
+            _ => None,
+        };
+        Ok(Grant { fence: lease.fence, holds, upgraded })
     }
 
     fn enqueue<K: Keyspace>(
@@ -214,7 +229,11 @@ impl Engine {
             return Err(Fault::QueueFull);
         }
         let holds = matches!(keys.find(names[0]), Slot::Held(lock) if lock.get(ask.owner).is_some());
-        if let Some(circle) = deadlock::search(&self.queue, keys, now.at, names, ask, holds) {
+        // Two that hold and want to stand alone wait for each other, however large the crowd around them is.
+        let rival = self.queue.waiters(names[0]).next().filter(|(_, first)| holds && first.is_upgrade());
+        let rival = rival.map(|(_, first)| Circle::pair(ask.owner, first.owner()));
+        let circle = rival.or_else(|| deadlock::search(&self.queue, keys, now.at, names, ask, holds));
+        if let Some(circle) = circle {
             self.stats.deadlocks += 1;
             return Err(Fault::Deadlock(circle));
         }
@@ -232,7 +251,8 @@ impl Engine {
             if shared == 0 {
                 continue;
             }
-            let same = shared == names.len() && self.queue.keys(id).count() == shared && waiter.mode() == ask.mode;
+            let same =
+                shared == names.len() && self.queue.keys(id).count() == shared && waiter.mode() == ask.mode;
             return if same { Ok(Some(id)) } else { Err(Fault::Waits) };
         }
         Ok(None)
@@ -240,7 +260,13 @@ impl Engine {
 }
 
 /// A holder asks again: one more hold, the same hold again, or an upgrade.
-fn nest(lease: &Lease, holders: usize, left: u64, mode: Mode, hold: Option<Holds>) -> Result<Judgement, Fault> {
+fn nest(
+    lease: &Lease,
+    holders: usize,
+    left: u64,
+    mode: Mode,
+    hold: Option<Holds>,
+) -> Result<Judgement, Fault> {
     let upgrade = mode == Mode::Exclusive && lease.mode != Mode::Exclusive;
     let next = lease.holds.more();
     if let Some(hold) = hold

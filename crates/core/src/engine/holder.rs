@@ -22,11 +22,16 @@ impl Engine {
         key: Key<'_>,
         owner: &[u8],
     ) -> Result<Option<Lease>, Fault> {
+        self.settle(keys, now);
         self.freshen(keys, now, key);
         match keys.find(key) {
             Slot::Foreign => Err(Fault::WrongType),
+            Slot::Elsewhere => Err(Fault::Elsewhere),
             Slot::Free => Ok(None),
-            Slot::Held(lock) => Ok(lock.get(owner).copied()),
+            Slot::Held(lock) => {
+                let lease = lock.get(owner).copied();
+                Ok(lease.map(|lease| Lease { session: self.tie(key, owner, &lease), ..lease }))
+            }
         }
     }
 
@@ -80,18 +85,18 @@ impl Engine {
         };
         match left {
             Some(left) => self.put(keys, key, owner, Lease { holds: left, ..lease }, Event::Released),
-            None => {
-                self.end(keys, key, owner, Event::Released);
-                self.changed(keys, now, key);
-            }
+            None => self.end(keys, key, owner, Event::Released),
         }
+        self.changed(keys, now, key);
         Ok(Some(left.map_or(0, |left| left.get())))
     }
 
     /// Takes back the waiting request of an owner for a key.
     fn withdraw<K: Keyspace>(&mut self, keys: &mut K, now: Now, key: Key<'_>, owner: &[u8]) {
         let own = self.queue.of_owner(owner).map(|(id, _)| id);
-        let Some(id) = own.into_iter().find(|id| self.queue.keys(*id).any(|waited| waited == key)) else { return };
+        let Some(id) = own.into_iter().find(|id| self.queue.keys(*id).any(|waited| waited == key)) else {
+            return;
+        };
         self.answer(id, Verdict::Refused);
         self.stats.refusals += 1;
         for key in self.queue.remove(id) {
@@ -139,12 +144,26 @@ impl Engine {
         owner: &[u8],
     ) -> Result<Option<Fence>, Fault> {
         let Some(old) = self.lease(keys, now, key, owner)? else { return Ok(None) };
-        if old.mode == Mode::Exclusive {
-            let lease = Lease { mode: Mode::Shared(Limit::NONE), ..old };
-            self.put(keys, key, owner, lease, Event::Downgraded);
-            self.changed(keys, now, key);
-        }
+        self.share(keys, now, key, owner, Limit::NONE);
         Ok(Some(old.fence))
+    }
+
+    /// Makes an exclusive holder a shared one with this limit; whoever can join now does.
+    pub(super) fn share<K: Keyspace>(
+        &mut self,
+        keys: &mut K,
+        now: Now,
+        key: Key<'_>,
+        owner: &[u8],
+        limit: Limit,
+    ) {
+        let Slot::Held(lock) = keys.find(key) else { return };
+        let Some(old) = lock.get(owner).copied().filter(|lease| lease.mode == Mode::Exclusive) else {
+            return;
+        };
+        let session = self.tie(key, owner, &old);
+        self.put(keys, key, owner, Lease { mode: Mode::Shared(limit), session, ..old }, Event::Downgraded);
+        self.changed(keys, now, key);
     }
 
     /// Takes the lock away from all its holders, or from one, or from one grant of it. Returns from how many.
@@ -159,17 +178,26 @@ impl Engine {
         owner: Option<&[u8]>,
         fence: Option<Fence>,
     ) -> Result<usize, Fault> {
+        self.settle(keys, now);
         self.freshen(keys, now, key);
         let lock = match keys.find(key) {
             Slot::Foreign => return Err(Fault::WrongType),
+            Slot::Elsewhere => return Err(Fault::Elsewhere),
             Slot::Free => return Ok(0),
             Slot::Held(lock) => lock,
         };
-        let matches = |holder: &Owner, lease: &Lease| {
-            owner.is_none_or(|owner| holder.as_bytes() == owner) && fence.is_none_or(|fence| lease.fence == fence)
+        let matches = |lease: &Lease| fence.is_none_or(|fence| lease.fence == fence);
+        let owners: Vec<Owner> = match owner {
+            Some(owner) => lock
+                .get(owner)
+                .filter(|lease| matches(lease))
+                .map(|_| Owner::checked(owner))
+                .into_iter()
+                .collect(),
+            None => {
+                lock.iter().filter(|(_, lease)| matches(lease)).map(|(holder, _)| holder.clone()).collect()
+            }
         };
-        let matching = lock.iter().filter(|(holder, lease)| matches(holder, lease));
-        let owners: Vec<Owner> = matching.map(|(holder, _)| holder.clone()).collect();
         for owner in &owners {
             self.end(keys, key, owner.as_bytes(), Event::Revoked);
         }

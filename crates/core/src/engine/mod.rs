@@ -31,6 +31,8 @@ pub enum Slot<'a> {
     Held(&'a mut Lock),
     /// A value of another type, which is left alone.
     Foreign,
+    /// Nothing, and nothing may be put there: another node serves the key.
+    Elsewhere,
 }
 
 /// The keys that hold locks: the one port to the outside.
@@ -81,7 +83,7 @@ pub enum Event {
 }
 
 /// What the shell must do for a waiter.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Tell it, and once: it waits no longer.
     Answer(WaiterId, Verdict),
@@ -110,6 +112,7 @@ pub struct Stats {
 
 /// All that the locks of one server need beside the keys themselves.
 #[derive(Debug, Default)]
+#[cfg_attr(test, derive(Clone))]
 pub struct Engine {
     counter: Counter,
     queue: Queue,
@@ -170,36 +173,37 @@ impl Engine {
         self.effects.push(Effect::Answer(waiter, verdict));
     }
 
-    fn retie(&mut self, key: Key<'_>, owner: &[u8], old: Option<Session>, new: Option<Session>) {
-        if old == new {
-            return;
-        }
-        if let Some(old) = old {
-            self.ties.untie(old, key, owner);
-        }
-        if let Some(new) = new {
-            self.ties.tie(new, key, owner);
+    /// The connection that this lease ends with, if it still is tied to one.
+    #[must_use]
+    pub fn tie(&self, key: Key<'_>, owner: &[u8], lease: &Lease) -> Option<Session> {
+        lease.session.filter(|session| self.ties.of(key, owner) == Some(*session))
+    }
+
+    fn retie(&mut self, key: Key<'_>, owner: &[u8], session: Option<Session>) {
+        match session {
+            Some(session) => self.ties.tie(session, key, owner),
+            None => self.ties.untie(key, owner),
         }
     }
 
     /// Gives a holder another lease, and tells.
     fn put<K: Keyspace>(&mut self, keys: &mut K, key: Key<'_>, owner: &[u8], lease: Lease, event: Event) {
         let Slot::Held(lock) = keys.find(key) else { return };
-        let old = lock.get(owner).and_then(|lease| lease.session);
         lock.set(owner, lease);
-        self.retie(key, owner, old, lease.session);
+        self.retie(key, owner, lease.session);
         keys.record(key, owner, Change::Held(lease), event, self.counter.last());
     }
 
     /// Ends the lease of a holder, and tells.
     fn end<K: Keyspace>(&mut self, keys: &mut K, key: Key<'_>, owner: &[u8], event: Event) {
         let Slot::Held(lock) = keys.find(key) else { return };
-        let Some(lease) = lock.get(owner) else { return };
-        let session = lease.session;
+        if lock.get(owner).is_none() {
+            return;
+        }
         if !lock.remove(owner) {
             keys.free(key);
         }
-        self.retie(key, owner, session, None);
+        self.retie(key, owner, None);
         match event {
             Event::Released => self.stats.releases += 1,
             Event::Lapsed => self.stats.lapses += 1,
@@ -230,7 +234,7 @@ impl Engine {
 
     /// Looks once more at the line of a key whose lock has changed.
     fn changed<K: Keyspace>(&mut self, keys: &mut K, now: Now, key: Key<'_>) {
-        if !self.queue.is_empty() {
+        if self.queue.line(key).is_some() {
             self.serve(keys, now, key);
         }
     }

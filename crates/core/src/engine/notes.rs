@@ -4,12 +4,11 @@
 //! moment when this server may write, works the notes off in their order, and then looks at the clock.
 
 use super::{Change, Engine, Event, Keyspace, Slot};
-use crate::fence::Fence;
 use crate::key::{Db, Key, KeyBuf};
-use crate::lock::{Lease, Mode};
+use crate::lock::Lease;
 use crate::owner::Owner;
 use crate::queue::WaiterId;
-use crate::request::{Portion, Verdict};
+use crate::request::{Grant, Portion, Verdict};
 use crate::session::Session;
 use crate::time::{Millis, Now};
 use alloc::boxed::Box;
@@ -36,20 +35,29 @@ pub enum Note {
         keys: Vec<KeyBuf>,
         /// To whom.
         owner: Owner,
-        /// Under which token.
-        fence: Fence,
-        /// Whether the owner was a shared holder before.
-        upgrade: bool,
+        /// What it would have been told.
+        grant: Grant,
     },
+}
+
+impl Note {
+    /// Follows a lock into the database that has changed places with its own. What is said of a line stays.
+    fn swap(&mut self, one: Db, other: Db) {
+        match self {
+            Self::Arrived(key) | Self::Mirror(key) => key.swap(one, other),
+            Self::Untold { keys, .. } => keys.iter_mut().for_each(|key| key.swap(one, other)),
+            Self::Key(_) | Self::Name(_) | Self::Database(_) | Self::Closed(_) => {}
+        }
+    }
 }
 
 impl Engine {
     /// Leaves a note, unless it can be seen at once that nothing will come of it. Returns whether a drain is owed.
     pub fn note(&mut self, note: Note) -> bool {
         let matters = match &note {
-            Note::Key(key) => self.queue.line(key.as_key()).is_some(),
-            Note::Name(name) => !self.queue.is_empty() && !self.queue.named(name).is_empty(),
-            Note::Database(_) => !self.queue.is_empty(),
+            Note::Key(key) => self.queue.line(key.as_key()).is_some() || self.ties.has_key(key.as_key()),
+            Note::Name(name) => !self.named(name).is_empty(),
+            Note::Database(_) => !self.queue.is_empty() || !self.ties.is_empty(),
             Note::Closed(session) => self.ties.has(*session) || self.has_notes(),
             Note::Arrived(_) | Note::Mirror(_) | Note::Untold { .. } => true,
         };
@@ -72,16 +80,30 @@ impl Engine {
     }
 
     /// Works all notes off and does what is due at `now`. Only where this server may write.
+    ///
+    /// A wait that ends in the very millisecond in which the lock becomes free is granted; one that ended before is
+    /// not, however late this comes.
     pub fn drain<K: Keyspace>(&mut self, keys: &mut K, now: Now) {
-        while let Some(note) = self.notes.pop_front() {
-            self.work_off(keys, now, note);
-        }
+        self.settle(keys, now);
         while let Some(key) = self.queue.due(now.at) {
             self.serve(keys, now, key.as_key());
         }
         self.lapse_waits(now.at);
-        while let Some(note) = self.notes.pop_front() {
-            self.work_off(keys, now, note);
+        self.settle(keys, now);
+    }
+
+    /// What is owed before anything else may be decided: waits that ended before `now` are over, and notes are
+    /// worked off. So no request comes between an event and its drain: a lease whose connection has closed, or a
+    /// grant that could not be told, is not there to be renewed.
+    pub(super) fn settle<K: Keyspace>(&mut self, keys: &mut K, now: Now) {
+        if let Some(before) = now.at.0.checked_sub(1) {
+            self.lapse_waits(Millis(before));
+        }
+        // Taken as a whole: working a note off calls on requests, and those find nothing to settle.
+        while !self.notes.is_empty() {
+            for note in core::mem::take(&mut self.notes) {
+                self.work_off(keys, now, note);
+            }
         }
     }
 
@@ -125,33 +147,59 @@ impl Engine {
     /// go with the locks.
     pub fn swapped(&mut self, one: Db, other: Db) {
         self.ties.swap(one, other);
+        for note in &mut self.notes {
+            note.swap(one, other);
+        }
         self.note(Note::Database(Some(one)));
         self.note(Note::Database(Some(other)));
     }
 
     fn work_off<K: Keyspace>(&mut self, keys: &mut K, now: Now, note: Note) {
         match note {
-            Note::Key(key) => self.changed(keys, now, key.as_key()),
-            Note::Name(name) => self.serve_all(keys, now, self.queue.named(&name)),
-            Note::Database(db) => self.serve_all(keys, now, self.queue.keys_in(db)),
+            Note::Key(key) => self.look_at(keys, now, key.as_key()),
+            Note::Name(name) => self.look_at_all(keys, now, self.named(&name)),
+            Note::Database(db) => {
+                let mut names = self.queue.keys_in(db);
+                names.extend(self.ties.keys_in(db));
+                self.look_at_all(keys, now, names);
+            }
             Note::Arrived(key) => {
                 self.adopt(keys, key.as_key());
-                self.changed(keys, now, key.as_key());
+                self.look_at(keys, now, key.as_key());
             }
             Note::Mirror(key) => self.mirror(keys, now, key.as_key()),
             Note::Closed(session) => self.close(keys, now, session),
-            Note::Untold { keys: names, owner, fence, upgrade } => {
+            Note::Untold { keys: names, owner, grant } => {
                 for key in names {
-                    self.take_back(keys, now, key.as_key(), owner.as_bytes(), fence, upgrade);
+                    self.take_back(keys, now, key.as_key(), owner.as_bytes(), grant);
                 }
             }
         }
     }
 
-    fn serve_all<K: Keyspace>(&mut self, keys: &mut K, now: Now, names: Vec<KeyBuf>) {
+    /// The keys of this name that are waited for, or whose leases are tied.
+    fn named(&self, name: &[u8]) -> Vec<KeyBuf> {
+        let mut keys = self.queue.named(name);
+        keys.extend(self.ties.named(name));
+        keys
+    }
+
+    fn look_at_all<K: Keyspace>(&mut self, keys: &mut K, now: Now, names: Vec<KeyBuf>) {
         for key in names {
-            self.serve(keys, now, key.as_key());
+            self.look_at(keys, now, key.as_key());
         }
+    }
+
+    /// Comes to terms with whatever lies at a key now: ties of leases that are gone are gone too, and the line is
+    /// served.
+    fn look_at<K: Keyspace>(&mut self, keys: &mut K, now: Now, key: Key<'_>) {
+        for (owner, session) in self.ties.of_key(key) {
+            let tied = |lease: &Lease| lease.session == Some(session);
+            if !matches!(keys.find(key), Slot::Held(lock) if lock.get(owner.as_bytes()).is_some_and(tied)) {
+                self.ties.untie(key, owner.as_bytes());
+            }
+        }
+        self.changed(keys, now, key);
     }
 
     /// Finds the ties of a lock that came here by RENAME or MOVE.
@@ -185,21 +233,13 @@ impl Engine {
     }
 
     /// Undoes a grant that could not be told, if it still stands: the hold, and with an upgrade the mode.
-    fn take_back<K: Keyspace>(
-        &mut self,
-        keys: &mut K,
-        now: Now,
-        key: Key<'_>,
-        owner: &[u8],
-        fence: Fence,
-        upgrade: bool,
-    ) {
+    fn take_back<K: Keyspace>(&mut self, keys: &mut K, now: Now, key: Key<'_>, owner: &[u8], grant: Grant) {
         let Ok(Some(lease)) = self.lease(keys, now, key, owner) else { return };
-        if lease.fence != fence {
+        if lease.fence != grant.fence {
             return;
         }
-        if upgrade && lease.mode == Mode::Exclusive {
-            let _ = self.downgrade(keys, now, key, owner);
+        if let Some(limit) = grant.upgraded {
+            self.share(keys, now, key, owner, limit);
         }
         let _ = self.release(keys, now, key, owner, Portion::One);
     }

@@ -3,8 +3,8 @@
 use super::acquire::{Judgement, Turn};
 use super::{Engine, Keyspace, Slot};
 use crate::key::{Key, KeyBuf};
-use crate::queue::WaiterId;
 use crate::owner::Owner;
+use crate::queue::WaiterId;
 use crate::request::{Ask, Refusal, Verdict};
 use crate::time::Now;
 use alloc::vec;
@@ -28,7 +28,9 @@ impl Engine {
             let key = key.as_key();
             while let Some(head) = self.queue.head(key) {
                 match self.serve_head(keys, now, head) {
-                    Head::Left(others) => open.extend(others.into_iter().filter(|other| other.as_key() != key)),
+                    Head::Left(others) => {
+                        open.extend(others.into_iter().filter(|other| other.as_key() != key))
+                    }
                     Head::Stays => break,
                 }
             }
@@ -60,12 +62,22 @@ impl Engine {
     }
 
     /// What the waiter at the head is told; `None` while it must wait on.
-    fn verdict<K: Keyspace>(&mut self, keys: &mut K, now: Now, id: WaiterId, names: &[Key<'_>]) -> Option<Verdict> {
+    fn verdict<K: Keyspace>(
+        &mut self,
+        keys: &mut K,
+        now: Now,
+        id: WaiterId,
+        names: &[Key<'_>],
+    ) -> Option<Verdict> {
         let waiter = self.queue.get(id)?;
         let owner = Owner::checked(waiter.ask().owner);
         let ask = Ask { owner: owner.as_bytes(), ..waiter.ask() };
-        if waiter.is_upgrade() && !matches!(keys.find(names[0]), Slot::Held(lock) if lock.get(ask.owner).is_some())
-        {
+        let ended = match keys.find(names[0]) {
+            Slot::Held(lock) => lock.get(ask.owner).is_none(),
+            Slot::Free => true,
+            Slot::Foreign | Slot::Elsewhere => false,
+        };
+        if waiter.is_upgrade() && ended {
             return Some(Verdict::Refused);
         }
         match self.judge(keys, now, names, &ask, Turn::Next) {
@@ -88,7 +100,7 @@ impl Engine {
         }
         let due = match keys.find(key) {
             Slot::Held(lock) => Some(lock.earliest()),
-            Slot::Free | Slot::Foreign => None,
+            Slot::Free | Slot::Foreign | Slot::Elsewhere => None,
         };
         self.queue.set_due(key, due);
     }

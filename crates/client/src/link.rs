@@ -1,0 +1,340 @@
+//! The way to one node: a shared connection that comes back by itself, and connections apart for what blocks.
+
+mod identity;
+mod lane;
+mod wire;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use rand::rngs::ThreadRng;
+use redis::{Cmd, PushInfo, PushKind, Value, cmd};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tracing::{debug, warn};
+
+use crate::backoff::Backoff;
+use crate::node::Node;
+use crate::vote::{NodeError, NodeErrorKind};
+
+pub(crate) use identity::Identities;
+pub(crate) use lane::Lane;
+use wire::Wire;
+
+/// How soon a broken connection is tried again, at most.
+const FIRST_RECONNECT: Duration = Duration::from_millis(20);
+const LONGEST_RECONNECT: Duration = Duration::from_secs(1);
+
+/// How long a node that stopped answering keeps its connection. In that time it may be swapped in again, and answers
+/// in order; after it the connection is taken for dead.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// What all links of a locker share.
+pub(crate) struct Surroundings {
+    pub(crate) runtime: Handle,
+    pub(crate) node_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    /// One permit for each request that may wait in a server at the same time.
+    pub(crate) waits: Arc<Semaphore>,
+    pub(crate) identities: Identities,
+}
+
+/// What a link is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// All that is answered at once.
+    Shared,
+    /// Locks that end with the connection.
+    Session,
+}
+
+pub(crate) struct Link {
+    index: usize,
+    node: Node,
+    purpose: Purpose,
+    surroundings: Arc<Surroundings>,
+    state: Mutex<State>,
+    /// Told at every connection made or lost.
+    changed: watch::Sender<()>,
+    idle_lanes: Mutex<Vec<Wire>>,
+}
+
+#[derive(Default)]
+struct State {
+    wire: Option<Wire>,
+    /// Counts connections, so that an error of an old one does not end the new one.
+    epoch: u64,
+    connecting: bool,
+    /// Why there is no connection, once that is known. Until the first attempt has ended, calls wait for it.
+    error: Option<NodeError>,
+    /// The node left a request unanswered, and nothing has come since: only a probe is sent.
+    silent: bool,
+}
+
+impl Link {
+    pub(crate) fn new(index: usize, node: Node, purpose: Purpose, surroundings: Arc<Surroundings>) -> Arc<Self> {
+        Arc::new(Self {
+            index,
+            node,
+            purpose,
+            surroundings,
+            state: Mutex::default(),
+            changed: watch::Sender::new(()),
+            idle_lanes: Mutex::default(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Whether the node is known to be out of reach at present.
+    pub(crate) fn is_suspect(&self) -> bool {
+        let state = self.state();
+        state.silent || state.error.is_some()
+    }
+
+    /// The number of the present connection; `None` while there is none.
+    pub(crate) fn epoch(&self) -> Option<u64> {
+        let state = self.state();
+        state.wire.as_ref().map(|_| state.epoch)
+    }
+
+    /// Wakes at every connection made or lost.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Sends commands in one piece and awaits their answers, no longer than the node timeout. A node that is known
+    /// to be out of reach costs nothing.
+    pub(crate) async fn call(self: &Arc<Self>, commands: &[Cmd]) -> Result<Vec<Value>, NodeError> {
+        if self.state().silent {
+            return Err(NodeError::new(NodeErrorKind::Timeout, "has not answered lately"));
+        }
+        let limit = self.surroundings.node_timeout;
+        match timeout(limit, self.exchange(commands)).await {
+            Ok(answers) => answers,
+            Err(_) => {
+                self.fell_silent();
+                Err(NodeError::new(NodeErrorKind::Timeout, format!("no answer within {limit:?}")))
+            }
+        }
+    }
+
+    async fn exchange(self: &Arc<Self>, commands: &[Cmd]) -> Result<Vec<Value>, NodeError> {
+        let (epoch, wire) = self.wire().await?;
+        self.exchange_over(epoch, wire, commands).await
+    }
+
+    async fn exchange_over(
+        self: &Arc<Self>,
+        epoch: u64,
+        mut wire: Wire,
+        commands: &[Cmd],
+    ) -> Result<Vec<Value>, NodeError> {
+        match wire.send(commands).await {
+            Ok(answers) => {
+                if wire::has_left_primary(&self.node, &answers) {
+                    self.broken(epoch, NodeError::new(NodeErrorKind::Unavailable, "is no longer the primary"));
+                }
+                Ok(answers)
+            }
+            Err(error) => {
+                let error = connection_error(&error);
+                self.broken(epoch, error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends commands and sees to it that they are answered: over the next connections, too, until `until`, as long
+    /// as they are `wanted`.
+    pub(crate) async fn insist(
+        self: &Arc<Self>,
+        commands: &[Cmd],
+        until: Instant,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Vec<Value>, NodeError> {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            let error = match timeout_at(until, self.exchange(commands)).await {
+                Ok(Ok(answers)) => return Ok(answers),
+                Ok(Err(error)) => error,
+                Err(_) => return Err(NodeError::new(NodeErrorKind::Timeout, "no answer in time")),
+            };
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = sleep_until(until) => return Err(error),
+            }
+            if !wanted() {
+                return Err(error);
+            }
+        }
+    }
+
+    /// The present connection. Waits for the first one, but for no later one.
+    async fn wire(self: &Arc<Self>) -> Result<(u64, Wire), NodeError> {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            {
+                let mut state = self.state();
+                if let Some(wire) = &state.wire {
+                    return Ok((state.epoch, wire.clone()));
+                }
+                self.start_connecting(&mut state);
+                if let Some(error) = &state.error {
+                    return Err(error.clone());
+                }
+            }
+            if changes.changed().await.is_err() {
+                return Err(NodeError::new(NodeErrorKind::Connection, "the locker is gone"));
+            }
+        }
+    }
+
+    fn start_connecting(self: &Arc<Self>, state: &mut State) {
+        if !state.connecting {
+            state.connecting = true;
+            let link = Arc::downgrade(self);
+            self.surroundings.runtime.spawn(reconnect(link));
+        }
+    }
+
+    /// This connection has ended.
+    fn broken(self: &Arc<Self>, epoch: u64, error: NodeError) {
+        let mut state = self.state();
+        if state.epoch != epoch || state.wire.is_none() {
+            return;
+        }
+        debug!(node = %self.node, %error, "connection lost");
+        state.wire = None;
+        state.silent = false;
+        state.error = Some(error);
+        if self.purpose == Purpose::Shared {
+            self.start_connecting(&mut state);
+        }
+        drop(state);
+        self.changed.send_replace(());
+    }
+
+    /// A request was not answered in time. The connection stays, since what was sent on it is executed in order, and
+    /// a release that follows a late grant must come after it.
+    fn fell_silent(self: &Arc<Self>) {
+        let mut state = self.state();
+        match &state.wire {
+            None => {
+                let error = NodeError::new(NodeErrorKind::Timeout, "no connection yet");
+                state.error.get_or_insert(error);
+            }
+            Some(wire) if !state.silent => {
+                state.silent = true;
+                let probe = probe(Arc::downgrade(self), state.epoch, wire.clone());
+                self.surroundings.runtime.spawn(probe);
+            }
+            Some(_) => {}
+        }
+    }
+
+    async fn connect(&self) -> Result<(Wire, Option<mpsc::UnboundedReceiver<PushInfo>>), NodeError> {
+        let (pushes, receiver) = match self.purpose {
+            Purpose::Shared => (None, None),
+            Purpose::Session => {
+                let (sender, receiver) = mpsc::unbounded_channel();
+                (Some(sender), Some(receiver))
+            }
+        };
+        let limit = self.surroundings.connect_timeout;
+        let mut wire = match timeout(limit, Wire::open(&self.node, limit, pushes)).await {
+            Ok(Ok(wire)) => wire,
+            Ok(Err(error)) => return Err(connection_error(&error)),
+            Err(_) => {
+                let message = format!("no connection within {limit:?}");
+                return Err(NodeError::new(NodeErrorKind::Timeout, message));
+            }
+        };
+        if self.purpose == Purpose::Shared {
+            self.surroundings.identities.check(self.index, &mut wire, limit).await?;
+        }
+        Ok((wire, receiver))
+    }
+
+    fn connected(self: &Arc<Self>, wire: Wire) -> u64 {
+        let mut state = self.state();
+        state.epoch += 1;
+        state.wire = Some(wire);
+        state.connecting = false;
+        state.error = None;
+        state.silent = false;
+        let epoch = state.epoch;
+        drop(state);
+        debug!(node = %self.node, "connected");
+        self.changed.send_replace(());
+        epoch
+    }
+}
+
+/// Connects, again and again, until it works or nobody wants the link any more.
+async fn reconnect(link: Weak<Link>) {
+    let mut backoff = Backoff::new(FIRST_RECONNECT, LONGEST_RECONNECT);
+    while let Some(link) = link.upgrade() {
+        match link.connect().await {
+            Ok((wire, pushes)) => {
+                let epoch = link.connected(wire);
+                if let Some(pushes) = pushes {
+                    link.surroundings.runtime.spawn(watch_end(Arc::downgrade(&link), epoch, pushes));
+                }
+                return;
+            }
+            Err(error) => {
+                let first = {
+                    let mut state = link.state();
+                    state.error.replace(error.clone()).is_none()
+                };
+                if first {
+                    warn!(node = %link.node, %error, "no connection");
+                }
+                link.changed.send_replace(());
+            }
+        }
+        drop(link);
+        let pause = backoff.next(&mut ThreadRng::default());
+        sleep(pause).await;
+    }
+}
+
+/// Waits for the end of a connection that locks are tied to.
+async fn watch_end(link: Weak<Link>, epoch: u64, mut pushes: mpsc::UnboundedReceiver<PushInfo>) {
+    while let Some(push) = pushes.recv().await {
+        if push.kind == PushKind::Disconnection {
+            break;
+        }
+    }
+    if let Some(link) = link.upgrade() {
+        link.broken(epoch, NodeError::new(NodeErrorKind::Connection, "the connection has ended"));
+    }
+}
+
+/// Asks a silent node for a sign of life.
+async fn probe(link: Weak<Link>, epoch: u64, mut wire: Wire) {
+    let answer = timeout(SILENCE, wire.send(&[cmd("PING")])).await;
+    let Some(link) = link.upgrade() else { return };
+    match answer {
+        Ok(Ok(_)) => link.state().silent = false,
+        Ok(Err(error)) => link.broken(epoch, connection_error(&error)),
+        Err(_) => {
+            let message = format!("no answer within {SILENCE:?}");
+            link.broken(epoch, NodeError::new(NodeErrorKind::Timeout, message));
+        }
+    }
+}
+
+fn connection_error(error: &redis::RedisError) -> NodeError {
+    NodeError::new(NodeErrorKind::Connection, error.to_string())
+}

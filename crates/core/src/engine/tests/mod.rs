@@ -1,0 +1,10 @@
+//! The engine against scripts, against a naive model, and in small worlds searched through.
+
+mod memory;
+mod model;
+mod op;
+mod world;
+
+mod deadlocks;
+mod properties;
+mod small_worlds;

@@ -1,0 +1,61 @@
+//! LOCK.GUARD: run a command only while its owner holds the lock.
+
+use super::{Access, Call, Command, Keys, Param, ParamKind, Reply, Spec};
+use crate::args::Args;
+use crate::error::Error;
+use crate::ffi::inner_call::{Refused, key_positions, run_as_caller};
+
+pub(super) struct Guard;
+
+/// Where the inner command begins.
+const INNER: usize = 3;
+
+impl Command for Guard {
+    const SPEC: Spec = Spec {
+        name: c"LOCK.GUARD",
+        summary: c"Runs a command if, at this instant, the owner holds the lock; its reply is the reply.",
+        complexity: c"O(1) and that of the command",
+        flags: c"write getkeys-api",
+        categories: c"lock write",
+        arity: -4,
+        keys: Keys::Guarded,
+        access: Access::Write,
+        params: &[
+            Param::KEY,
+            Param::OWNER,
+            Param::new("command", ParamKind::Text),
+            Param { optional: true, ..Param::many("arg", ParamKind::Text) },
+        ],
+    };
+
+    fn run(call: &Call<'_>, args: &mut Args<'_>) -> Result<Reply, Error> {
+        let (name, owner) = (args.key()?, args.owner()?);
+        if args.key()?.as_bytes().eq_ignore_ascii_case(b"LOCK.GUARD") {
+            return Err(Error::Refused("ERR LOCK.GUARD can't guard a LOCK.GUARD"));
+        }
+        let held = {
+            let mut step = call.step(call.argv.get(1).ok_or(Error::Arity)?);
+            let key = step.key(name);
+            let (engine, port, now) = step.parts();
+            engine.lease(port, now, key, owner)?.is_some()
+        };
+        if !held {
+            return Err(Error::Refused("NOTHELD this owner does not hold the lock, and nothing was run"));
+        }
+        // The step is over: the inner command may be one of the module's own.
+        match run_as_caller(call.ctx, call.argv, INNER) {
+            Ok(()) => Ok(Reply::Sent),
+            Err(Refused::Unsupported) => {
+                Err(Error::Refused("ERR LOCK.GUARD needs Redis 7.0 or later, or Valkey"))
+            }
+            Err(Refused::Errno(error)) => Err(Error::Inner(error)),
+        }
+    }
+
+    fn find_keys(call: &Call<'_>) {
+        call.ctx.key_at(1);
+        for position in key_positions(call.ctx, call.argv, INNER) {
+            call.ctx.key_at(INNER + position);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What happens to locks and waiters by other hands than our commands'.
+//!
+//! Nothing is decided here, since these callbacks run in the middle of other commands: they leave notes.
+
+use crate::alarm;
+use crate::ffi::key::Content;
+use crate::ffi::{Ctx, OpenKey, Str};
+use crate::inbox::{self, Message};
+use crate::step::Step;
+use redislock_core::{Db, Key, Note, Session, Verdict};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// How many wait, and how many leases are tied to connections. With none of either, most events mean nothing.
+static WAITERS: AtomicUsize = AtomicUsize::new(0);
+static TIED: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether it is the module itself that deletes a key now.
+static OWN: AtomicBool = AtomicBool::new(false);
+
+/// Says how much there is that events may matter for.
+pub(crate) fn expect(waiters: usize, tied: usize) {
+    WAITERS.store(waiters, Ordering::Relaxed);
+    TIED.store(tied, Ordering::Relaxed);
+}
+
+/// Whether anyone waits, or would be told of the end of a connection.
+fn anyone_cares() -> bool {
+    WAITERS.load(Ordering::Relaxed) > 0 || TIED.load(Ordering::Relaxed) > 0
+}
+
+/// Runs a deletion of the module's own, which is no news.
+pub(crate) fn own_deletion(delete: impl FnOnce()) {
+    OWN.store(true, Ordering::Relaxed);
+    delete();
+    OWN.store(false, Ordering::Relaxed);
+}
+
+fn note(note: Note) {
+    inbox::post(Message::Note(note));
+}
+
+/// A lock left its key: deleted, expired, evicted, overwritten, moved or renamed. Which database is not said.
+pub(crate) fn unlinked(name: &[u8]) {
+    if anyone_cares() && !OWN.load(Ordering::Relaxed) {
+        note(Note::Name(name.into()));
+    }
+}
+
+/// Something happened to a key.
+pub(crate) fn key_event(ctx: Ctx<'_>, event: &[u8], key: Str<'_>) {
+    let arrived = matches!(event, b"rename_to" | b"move_to" | b"restore");
+    let mirror = matches!(event, b"expire" | b"persist");
+    if !(arrived || mirror) {
+        return;
+    }
+    let flags = ctx.flags();
+    if flags.is_loading() || !flags.is_primary() {
+        return;
+    }
+    if !matches!(OpenKey::for_peeking(ctx, key).content(), Content::Lock(_)) {
+        return;
+    }
+    let key = Key { db: ctx.db(), name: key.as_bytes() }.to_buf();
+    note(if arrived { Note::Arrived(key) } else { Note::Mirror(key) });
+}
+
+/// A connection has closed.
+pub(crate) fn closed(_ctx: Ctx<'_>, id: u64) {
+    if TIED.load(Ordering::Relaxed) > 0
+        && let Some(session) = Session::new(id)
+    {
+        note(Note::Closed(session));
+    }
+}
+
+/// This server has become the primary, or a replica.
+pub(crate) fn role_changed(ctx: Ctx<'_>, primary: bool) {
+    if !primary {
+        let mut step = Step::begin(ctx, None);
+        step.state().engine.abdicate(&Verdict::Unblocked);
+    }
+}
+
+/// A database was emptied, or all of them.
+pub(crate) fn flushed(_ctx: Ctx<'_>, db: Option<Db>) {
+    if anyone_cares() {
+        note(Note::Database(db));
+    }
+}
+
+/// A dump or AOF was loaded: every key may be another.
+pub(crate) fn loaded(_ctx: Ctx<'_>) {
+    if anyone_cares() {
+        note(Note::Database(None));
+    }
+}
+
+/// Two databases have changed places.
+pub(crate) fn swapped(ctx: Ctx<'_>, one: Db, other: Db) {
+    Step::begin(ctx, None).state().engine.swapped(one, other);
+}
+
+/// The server's own tick.
+pub(crate) fn cron(ctx: Ctx<'_>) {
+    if anyone_cares() {
+        if ctx.flags().is_cluster() {
+            // Slots move without a word. A line whose slot has gone is told so when it is looked at.
+            note(Note::Database(None));
+        }
+        alarm::second_look(ctx);
+    }
+}

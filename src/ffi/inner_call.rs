@@ -1,0 +1,112 @@
+//! Commands that the module runs itself.
+
+use super::api::{optional, required};
+use super::context::Ctx;
+use super::string::{Argv, Str};
+use redis_module::raw;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+/// Whether this node of a cluster serves the key: a read of it is not sent elsewhere.
+pub(crate) fn serves(ctx: Ctx<'_>, key: Str<'_>) -> bool {
+    // SAFETY: a living context; `s` takes the key. The reply is given back.
+    unsafe {
+        let reply = required!(RedisModule_Call)(ctx.raw(), c"EXISTS".as_ptr(), c"s".as_ptr(), key.raw());
+        let serves = !reply.is_null();
+        if serves {
+            required!(RedisModule_FreeCallReply)(reply);
+        }
+        serves
+    }
+}
+
+/// A setting of the server, as CONFIG GET shows it; `None` where it can't be asked.
+pub(crate) fn server_setting(ctx: Ctx<'_>, name: &CStr) -> Option<String> {
+    // SAFETY: a living context; `c` takes a C string. The reply is given back after its text was copied.
+    unsafe {
+        let format = c"cc".as_ptr();
+        let reply = required!(RedisModule_Call)(
+            ctx.raw(),
+            c"CONFIG".as_ptr(),
+            format,
+            c"GET".as_ptr(),
+            name.as_ptr().cast::<c_char>(),
+        );
+        if reply.is_null() {
+            return None;
+        }
+        let value = second_text(reply);
+        required!(RedisModule_FreeCallReply)(reply);
+        value
+    }
+}
+
+/// # Safety
+/// `reply` is a living reply.
+unsafe fn second_text(reply: *mut raw::RedisModuleCallReply) -> Option<String> {
+    // SAFETY: the caller's promise; an element lives as long as its array, and null is checked.
+    unsafe {
+        let element = required!(RedisModule_CallReplyArrayElement)(reply, 1);
+        if element.is_null() {
+            return None;
+        }
+        let mut len = 0;
+        let text = required!(RedisModule_CallReplyStringPtr)(element, &raw mut len);
+        (!text.is_null())
+            .then(|| String::from_utf8_lossy(std::slice::from_raw_parts(text.cast::<u8>(), len)).into_owned())
+    }
+}
+
+/// Why a command that a guard holds was not run.
+pub(crate) enum Refused {
+    /// This server can't run it with the caller's rights.
+    Unsupported,
+    /// The server gave no reply, for this reason.
+    Errno(std::io::Error),
+}
+
+/// Runs a command as the caller's own, and answers with its reply: with the caller's rights, what a script may not
+/// run refused, and the server's memory limit minded.
+pub(crate) fn run_as_caller(ctx: Ctx<'_>, args: Argv<'_>, first: usize) -> Result<(), Refused> {
+    // The caller's user came with 7.0, and so did the settings that modules register: a server that has one has both.
+    if optional!(RedisModule_RegisterNumericConfig).is_none() {
+        return Err(Refused::Unsupported);
+    }
+    let Some(name) = args.get(first) else { return Err(Refused::Unsupported) };
+    let name = CString::new(name.as_bytes()).unwrap_or_default();
+    let rest = args.raw_from(first + 1);
+    // SAFETY: a living context; `v` takes an array of strings and its length. The reply is given back.
+    unsafe {
+        let reply = required!(RedisModule_Call)(
+            ctx.raw(),
+            name.as_ptr(),
+            c"!v0SMCE".as_ptr(),
+            rest.as_ptr(),
+            rest.len(),
+        );
+        if reply.is_null() {
+            return Err(Refused::Errno(std::io::Error::last_os_error()));
+        }
+        required!(RedisModule_ReplyWithCallReply)(ctx.raw(), reply);
+        required!(RedisModule_FreeCallReply)(reply);
+    }
+    Ok(())
+}
+
+/// The positions of a command's keys, where the server can tell, counted from the command's name.
+pub(crate) fn key_positions(ctx: Ctx<'_>, args: Argv<'_>, first: usize) -> Vec<usize> {
+    let Some(find) = optional!(RedisModule_GetCommandKeys) else { return Vec::new() };
+    let command = args.raw_from(first);
+    let Ok(count) = c_int::try_from(command.len()) else { return Vec::new() };
+    let mut found = 0;
+    // SAFETY: a living context and arguments, which the call only reads; the list is ours, and given back.
+    unsafe {
+        let list = find(ctx.raw(), command.as_ptr().cast_mut(), count, &raw mut found);
+        if list.is_null() {
+            return Vec::new();
+        }
+        let positions = std::slice::from_raw_parts(list, usize::try_from(found).unwrap_or(0));
+        let positions = positions.iter().filter_map(|position| usize::try_from(*position).ok()).collect();
+        required!(RedisModule_Free)(list.cast::<c_void>());
+        positions
+    }
+}

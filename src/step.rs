@@ -1,0 +1,76 @@
+//! One step of the module: from a command's arguments, or a timer, to effects that are carried out.
+
+use crate::ffi::{Ctx, Str};
+use crate::keys::Keys;
+use crate::state::{self, State};
+use crate::{alarm, clock, events, inbox, settings};
+use redislock_core::{Engine, Key, Now};
+use std::cell::RefMut;
+
+/// A step that has begun. It ends when it is dropped: effects are carried out, and the alarm is set anew.
+pub(crate) struct Step<'a> {
+    ctx: Ctx<'a>,
+    state: RefMut<'static, State>,
+    keys: Option<Keys<'a>>,
+    now: Now,
+}
+
+impl<'a> Step<'a> {
+    /// Begins the step of a command that may write. What happened before it comes first.
+    pub(crate) fn of_command(ctx: Ctx<'a>, named: Option<Str<'a>>) -> Self {
+        let mut step = Self::begin(ctx, named);
+        if step.state.engine.has_notes() {
+            let (engine, keys, now) = step.parts();
+            engine.drain(keys, now);
+        }
+        step
+    }
+
+    /// Begins a step, and reads the inbox.
+    pub(crate) fn begin(ctx: Ctx<'a>, named: Option<Str<'a>>) -> Self {
+        let (now, offset) = clock::now();
+        let mut state = state::borrow();
+        for message in inbox::take() {
+            state.receive(message);
+        }
+        state.engine.set_max_waiters(settings::max_waiters());
+        let record = std::mem::take(&mut state.record);
+        Self { ctx, state, keys: Some(Keys::new(ctx, offset, named, record)), now }
+    }
+
+    /// The key that an argument names, in the caller's database.
+    pub(crate) fn key<'n>(&self, name: Str<'n>) -> Key<'n> {
+        Key { db: self.ctx.db(), name: name.as_bytes() }
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        self.now
+    }
+
+    /// What a request to the core takes.
+    pub(crate) fn parts(&mut self) -> (&mut Engine, &mut Keys<'a>, Now) {
+        let keys = self.keys.as_mut().expect("taken when the step ends, not before");
+        (&mut self.state.engine, keys, self.now)
+    }
+
+    pub(crate) fn state(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        let state = &mut *self.state;
+        if let Some(keys) = self.keys.take() {
+            state.record = keys.finish();
+        }
+        state.carry_out();
+        events::expect(state.engine.queue().len(), state.engine.tied());
+        if let Some(due) = state.engine.next_due() {
+            alarm::set(due, self.now.at);
+        }
+        if state.engine.has_notes() {
+            alarm::owe();
+        }
+    }
+}
