@@ -25,7 +25,8 @@ impl Moment {
         Self(Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0)))
     }
 
-    /// This moment on a clock whose zero is the machine's start.
+    /// A moment of a simulated clock.
+    #[cfg(test)]
     pub(crate) const fn since_boot(duration: Duration) -> Self {
         Self(duration)
     }

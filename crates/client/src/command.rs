@@ -146,7 +146,9 @@ pub(crate) fn renewal_vote(reply: &Value) -> Vote {
         Answer::Granted(fence) => Vote::Granted(fence),
         Answer::Denied => Vote::Denied,
         Answer::Failed(error) => Vote::Unreachable(error),
-        Answer::Final(error) => Vote::Unreachable(NodeError::new(NodeErrorKind::Unavailable, error.to_string())),
+        Answer::Final(error) => {
+            Vote::Unreachable(NodeError::new(NodeErrorKind::Unavailable, error.to_string()))
+        }
         Answer::Held(_) | Answer::Replaced(_) | Answer::Alive => Vote::Unreachable(unexpected(reply)),
     }
 }
@@ -185,8 +187,8 @@ fn server_error(node: usize, error: &ServerError) -> Answer {
         "REPLACED" => Answer::Replaced(message),
         "QUEUEFULL" => failed(NodeErrorKind::QueueFull),
         "QUARANTINE" => failed(NodeErrorKind::Quarantine),
-        "UNBLOCKED" | "LOADING" | "READONLY" | "MASTERDOWN" | "NOREPLICAS" | "MISCONF" | "OOM" | "CLUSTERDOWN"
-        | "TRYAGAIN" | "MOVED" | "ASK" | "BUSY" => failed(NodeErrorKind::Unavailable),
+        "UNBLOCKED" | "LOADING" | "READONLY" | "MASTERDOWN" | "NOREPLICAS" | "MISCONF" | "OOM"
+        | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK" | "BUSY" => failed(NodeErrorKind::Unavailable),
         _ => Answer::Final(Error::Rejected { node, message }),
     }
 }
@@ -260,7 +262,8 @@ mod tests {
 
     #[test]
     fn b11_an_argument_error_is_not_a_refusal() {
-        let errors = ["-ERR ttl must be between 1 and 86400000 milliseconds", "-WRONGTYPE Operation", "-NOPERM no"];
+        let errors =
+            ["-ERR ttl must be between 1 and 86400000 milliseconds", "-WRONGTYPE Operation", "-NOPERM no"];
         for error in errors {
             let answer = answer(3, &[parsed(&format!("{error}\r\n"))]);
             let Answer::Final(error) = answer else { panic!("{answer:?}") };
@@ -270,7 +273,9 @@ mod tests {
 
     #[test]
     fn b83_errors_of_a_server_that_changed_its_role_can_be_tried_again() {
-        for code in ["UNBLOCKED the role changed", "READONLY You can't", "LOADING Redis is", "QUARANTINE 5000"] {
+        for code in
+            ["UNBLOCKED the role changed", "READONLY You can't", "LOADING Redis is", "QUARANTINE 5000"]
+        {
             assert!(matches!(answer(0, &[parsed(&format!("-{code}\r\n"))]), Answer::Failed(_)), "{code}");
         }
         assert_eq!(answer(0, &[parsed("-HELD 42 by this owner\r\n")]), Answer::Held(Fence::new(42)));

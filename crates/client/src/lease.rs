@@ -107,10 +107,6 @@ impl Lease {
         self.ttl
     }
 
-    pub(crate) fn valid_until(&self) -> Moment {
-        self.valid_until
-    }
-
     pub(crate) fn tenure(&self) -> &Tenure {
         &self.tenure
     }
@@ -161,6 +157,9 @@ impl Lease {
             let valid = ttl.as_duration().saturating_sub(drift(ttl));
             self.valid_until = self.valid_until.min(now.after(valid));
         }
+        // A renewal whose votes nobody awaited any more.
+        let ttl = self.ttl.as_duration();
+        self.renewals.retain(|renewal| now.since(renewal.round.started) < ttl);
         let id = RenewalId(self.next_id);
         self.next_id += 1;
         self.renew_at = now.after(self.ttl.as_duration() / RENEWALS_PER_TTL);

@@ -19,7 +19,6 @@ use crate::node::Node;
 use crate::vote::{NodeError, NodeErrorKind};
 
 pub(crate) use identity::Identities;
-pub(crate) use lane::Lane;
 use wire::Wire;
 
 /// How soon a broken connection is tried again, at most.
@@ -73,7 +72,12 @@ struct State {
 }
 
 impl Link {
-    pub(crate) fn new(index: usize, node: Node, purpose: Purpose, surroundings: Arc<Surroundings>) -> Arc<Self> {
+    pub(crate) fn new(
+        index: usize,
+        node: Node,
+        purpose: Purpose,
+        surroundings: Arc<Surroundings>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             index,
             node,
@@ -116,8 +120,20 @@ impl Link {
         if self.state().silent {
             return Err(NodeError::new(NodeErrorKind::Timeout, "has not answered lately"));
         }
+        self.call_tied(commands).await.map(|(_, answers)| answers)
+    }
+
+    /// As [`call`](Self::call), and tells over which connection.
+    pub(crate) async fn call_tied(
+        self: &Arc<Self>,
+        commands: &[Cmd],
+    ) -> Result<(u64, Vec<Value>), NodeError> {
         let limit = self.surroundings.node_timeout;
-        match timeout(limit, self.exchange(commands)).await {
+        let exchange = async {
+            let (epoch, wire) = self.wire().await?;
+            Ok((epoch, self.exchange_over(epoch, wire, commands).await?))
+        };
+        match timeout(limit, exchange).await {
             Ok(answers) => answers,
             Err(_) => {
                 self.fell_silent();
@@ -140,7 +156,10 @@ impl Link {
         match wire.send(commands).await {
             Ok(answers) => {
                 if wire::has_left_primary(&self.node, &answers) {
-                    self.broken(epoch, NodeError::new(NodeErrorKind::Unavailable, "is no longer the primary"));
+                    self.broken(
+                        epoch,
+                        NodeError::new(NodeErrorKind::Unavailable, "is no longer the primary"),
+                    );
                 }
                 Ok(answers)
             }
@@ -228,17 +247,13 @@ impl Link {
     /// a release that follows a late grant must come after it.
     fn fell_silent(self: &Arc<Self>) {
         let mut state = self.state();
-        match &state.wire {
-            None => {
-                let error = NodeError::new(NodeErrorKind::Timeout, "no connection yet");
-                state.error.get_or_insert(error);
-            }
-            Some(wire) if !state.silent => {
-                state.silent = true;
-                let probe = probe(Arc::downgrade(self), state.epoch, wire.clone());
-                self.surroundings.runtime.spawn(probe);
-            }
-            Some(_) => {}
+        let Some(wire) = state.wire.clone() else {
+            state.error.get_or_insert(NodeError::new(NodeErrorKind::Timeout, "no connection yet"));
+            return;
+        };
+        if !std::mem::replace(&mut state.silent, true) {
+            let probe = probe(Arc::downgrade(self), state.epoch, wire);
+            self.surroundings.runtime.spawn(probe);
         }
     }
 

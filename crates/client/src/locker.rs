@@ -31,7 +31,7 @@ use crate::round::Quorum;
 /// Nothing is connected until the first request, and nodes that are down then are found again by themselves.
 ///
 /// ```
-/// # redislock_client::doc::with_server(|url| async move {
+/// # mod doc { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/doc.rs")); } doc::with_server(|url| async move {
 /// use std::time::Duration;
 /// use redislock_client::Locker;
 ///
@@ -73,7 +73,7 @@ impl Locker {
     /// Settings for a new locker.
     ///
     /// ```
-    /// # redislock_client::doc::with_server(|url| async move {
+    /// # mod doc { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/doc.rs")); } doc::with_server(|url| async move {
     /// let locker = redislock_client::Locker::builder().node(&url)?.build()?;
     /// assert_eq!(locker.nodes().count(), 1);
     /// # Ok(()) });
@@ -85,7 +85,7 @@ impl Locker {
     /// A request for the lock that `key` names: any bytes. Nothing happens until it is told to acquire.
     ///
     /// ```
-    /// # redislock_client::doc::with_server(|url| async move {
+    /// # mod doc { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/doc.rs")); } doc::with_server(|url| async move {
     /// # let locker = redislock_client::Locker::builder().node(&url)?.build()?;
     /// let guard = locker.lock("invoice:7").acquire().await?;
     /// assert!(!guard.is_lost());
@@ -99,7 +99,7 @@ impl Locker {
     /// The configured nodes, in the order in which votes are listed.
     ///
     /// ```
-    /// # redislock_client::doc::with_server(|url| async move {
+    /// # mod doc { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/doc.rs")); } doc::with_server(|url| async move {
     /// # let locker = redislock_client::Locker::builder().node(&url)?.build()?;
     /// for node in locker.nodes() {
     ///     println!("{node}");

@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use redis::io::tcp::TcpSettings;
 use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+};
 
 use crate::error::Error;
 
@@ -187,7 +189,8 @@ mod tests {
         ] {
             assert_eq!(Node::new(url).unwrap().to_string(), shown);
         }
-        let Place::Sentinel { login, .. } = Node::new("redis-sentinel://:pw@a:1/main/2").unwrap().place else {
+        let Place::Sentinel { login, .. } = Node::new("redis-sentinel://:pw@a:1/main/2").unwrap().place
+        else {
             panic!("a Sentinel");
         };
         assert_eq!((login.db(), login.password()), (2, Some("pw")));
@@ -195,7 +198,9 @@ mod tests {
 
     #[test]
     fn unreadable_urls_are_a_configuration_error() {
-        for url in ["", "localhost", "http://localhost", "redis://", "redis-sentinel://a:1", "redis://h:99999"] {
+        for url in
+            ["", "localhost", "http://localhost", "redis://", "redis-sentinel://a:1", "redis://h:99999"]
+        {
             assert!(matches!(Node::new(url), Err(Error::Configuration(_))), "{url}");
         }
     }

@@ -29,6 +29,7 @@ pub struct Builder {
     pub(crate) wrapper: Vec<String>,
     pub(crate) password: Option<String>,
     pub(crate) patience: Duration,
+    pub(crate) bugs_allowed: bool,
 }
 
 impl Builder {
@@ -42,6 +43,7 @@ impl Builder {
             wrapper: Vec::new(),
             password: None,
             patience: Duration::from_secs(30),
+            bugs_allowed: false,
         };
         let builder = builder
             .config("bind", "127.0.0.1")
@@ -173,6 +175,13 @@ impl Builder {
     #[must_use]
     pub fn start_within(mut self, patience: Duration) -> Self {
         self.patience = patience;
+        self
+    }
+
+    /// Lets the log tell of bugs: of panics that a test causes on purpose. Otherwise one fails the test.
+    #[must_use]
+    pub fn allow_bugs(mut self) -> Self {
+        self.bugs_allowed = true;
         self
     }
 

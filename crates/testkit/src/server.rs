@@ -17,8 +17,11 @@ use crate::process::{Process, spawn};
 use crate::reply::Reply;
 use crate::version::Version;
 
+/// What a server logs when the module has caught a panic of its own, or when it crashed itself.
+const BUGS: [&str; 2] = ["a bug in ", "BUG REPORT START"];
+
 /// A server on loopback with a folder of its own. Dropping it kills it and removes the folder, unless the test is
-/// panicking: then the folder stays and the end of the log is printed.
+/// panicking: then the folder stays and the end of the log is printed. A bug that the log tells of fails the test.
 #[derive(Debug)]
 pub struct Server {
     settings: Builder,
@@ -275,13 +278,19 @@ impl Drop for Server {
     fn drop(&mut self) {
         let how = self.process().as_mut().and_then(Process::status);
         self.kill9();
-        if std::thread::panicking() {
+        let log = self.log();
+        let bug = log.lines().find(|line| BUGS.iter().any(|bug| line.contains(bug)));
+        let bug = bug.filter(|_| !self.settings.bugs_allowed && !std::thread::panicking());
+        if bug.is_some() || std::thread::panicking() {
             let state = how.map_or("was running".to_owned(), |status| status.to_string());
             eprintln!("---- {} ({state}), last of {}:", self.version(), self.log_file().display());
             eprintln!("{}\n----", self.log_tail(60));
             if let Some(dir) = self.dir.take() {
                 let _ = dir.keep();
             }
+        }
+        if let Some(bug) = bug {
+            panic!("{} met a bug: {bug}", self.version());
         }
     }
 }

@@ -35,7 +35,9 @@ impl Identities {
         let id = match answer {
             Ok(Ok(answers)) => answers.first().and_then(run_id),
             Ok(Err(error)) => return Err(NodeError::new(NodeErrorKind::Connection, error.to_string())),
-            Err(_) => return Err(NodeError::new(NodeErrorKind::Timeout, format!("no answer within {limit:?}"))),
+            Err(_) => {
+                return Err(NodeError::new(NodeErrorKind::Timeout, format!("no answer within {limit:?}")));
+            }
         };
         let Some(id) = id else {
             warn!(node = node + 1, "INFO gives no server id: a node listed twice will not be noticed");

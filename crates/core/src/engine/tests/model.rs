@@ -294,11 +294,19 @@ impl Model {
         if was_stuck {
             return Said::Wrong(Why::Unsure);
         }
-        if self.stuck().contains(&id) {
+        if !self.stuck().is_empty() {
             self.line.remove(place);
             return Said::Wrong(Why::Deadlock);
         }
         Said::Queued(id)
+    }
+
+    /// Queues a request without asking whether it may wait.
+    pub(super) fn force(&mut self, wish: &Wish) {
+        self.ids += 1;
+        let upgrade = self.holder(wish.keys[0], wish.owner).is_some();
+        let waiting = Waiting { id: self.ids, wish: wish.clone(), since: self.now, until: None, upgrade };
+        self.line.insert(if upgrade { 0 } else { self.line.len() }, waiting);
     }
 
     /// Who waits for ever, even if every owner gives back all it has as soon as it waits for nothing.

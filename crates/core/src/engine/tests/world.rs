@@ -14,6 +14,7 @@ use crate::request::{Answer, Ask, Fault, Form, Grant, Portion, Verdict, Wait};
 use crate::session::Session;
 use crate::time::{Millis, Now, Offset, Ttl};
 use std::collections::BTreeMap;
+use std::string::String;
 use std::vec::Vec;
 
 /// A grant that was told to a waiter, as the shell would remember it.
@@ -42,6 +43,16 @@ pub(super) struct World {
     pub(super) tally: Tally,
 }
 
+/// A world without its history.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Shape {
+    held: Vec<String>,
+    line: Vec<String>,
+    untold: Vec<String>,
+    foreign: Vec<u8>,
+    ties: usize,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     pub(super) grants: usize,
@@ -51,6 +62,11 @@ pub(super) struct Tally {
 }
 
 const KEYS: [u8; 4] = [0, 1, 2, 3];
+
+/// How much more than by default is to be tried: 1 unless `REDISLOCK_DEPTH` says otherwise.
+pub(super) fn depth() -> u32 {
+    std::env::var("REDISLOCK_DEPTH").ok().and_then(|depth| depth.parse().ok()).unwrap_or(1)
+}
 
 fn key_name(key: u8) -> &'static [u8] {
     [b"a", b"b"][usize::from(key & 1)]
@@ -72,7 +88,7 @@ fn session(number: u8) -> Session {
     Session::new(u64::from(number) + 1).unwrap()
 }
 
-fn mode(kind: Kind) -> Mode {
+pub(super) fn mode(kind: Kind) -> Mode {
     match kind {
         Kind::Alone => Mode::Exclusive,
         Kind::Together(ANY) => Mode::Shared(Limit::NONE),
@@ -98,6 +114,45 @@ impl World {
             unmatched: Vec::new(),
             last_grant: Fence::default(),
             tally: Tally::default(),
+        }
+    }
+
+    /// What may matter for anything that can still happen: two worlds with the same shape behave alike.
+    pub(super) fn shape(&self) -> Shape {
+        let now = self.model.now;
+        let mut held = Vec::new();
+        for number in KEYS {
+            for (owner, lease) in self.memory.lock(key(number)).into_iter().flat_map(Lock::iter) {
+                let tie = self.engine.tie(key(number), owner.as_bytes(), lease);
+                let Lease { mode, holds, deadline, .. } = lease;
+                let left = deadline.0.checked_sub(now).filter(|left| *left > 0);
+                held.push(std::format!(
+                    "{number} {owner:?} {mode:?} {holds:?} {left:?} {tie:?} {:?}",
+                    lease.session
+                ));
+            }
+        }
+        let mut line = Vec::new();
+        for waiting in &self.model.line {
+            let left = waiting.until.map(|until| until - now);
+            line.push(std::format!("{:?} {left:?} {}", waiting.wish, waiting.upgrade));
+        }
+        let mut untold = Vec::new();
+        for HandOff { keys, owner, grant } in &self.hand_offs {
+            let stands =
+                |key: &u8| self.model.holder(*key, *owner).is_some_and(|h| h.fence == grant.fence.get());
+            untold.push(std::format!(
+                "{keys:?} {owner} {:?} {:?}",
+                keys.iter().map(stands).collect::<Vec<_>>(),
+                grant.upgraded
+            ));
+        }
+        Shape {
+            held,
+            line,
+            untold,
+            foreign: self.model.foreign.iter().copied().collect(),
+            ties: self.engine.tied(),
         }
     }
 

@@ -1,0 +1,166 @@
+//! Giving a lock back.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout_at};
+use tracing::debug;
+
+use crate::command::{Holds, released};
+use crate::error::Error;
+use crate::holding::Holding;
+use crate::locker::Core;
+use crate::round::{Round, Standing};
+use crate::vote::{NodeError, NodeErrorKind, Vote};
+use crate::{Fence, clock::Moment};
+
+/// What came of a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Released {
+    /// The lock was given back and is free for the next one.
+    Freed,
+    /// One nested hold was given back; so many are left.
+    Nested(u32),
+    /// The owner held nothing any more: the lock had lapsed, or was taken away, before the release. Work done in
+    /// the meantime may have overlapped with another holder's, unless fences were checked.
+    NotHeld,
+}
+
+/// One hold that a guard stands for, and how far giving it back has come.
+pub(crate) struct Hold {
+    pub(crate) holding: Arc<Holding>,
+    progress: watch::Sender<Progress>,
+}
+
+#[derive(Clone, Debug, Default)]
+enum Progress {
+    #[default]
+    Held,
+    Releasing,
+    /// The number of the hold stays the same however often its release is sent.
+    Failed(u32, Error),
+    Done(Released),
+    /// The hold was given to another guard.
+    Moved,
+}
+
+impl Hold {
+    pub(crate) fn new(holding: Arc<Holding>) -> Arc<Self> {
+        Arc::new(Self { holding, progress: watch::Sender::default() })
+    }
+
+    /// Gives the hold away without releasing it.
+    pub(crate) fn moved(&self) {
+        self.progress.send_replace(Progress::Moved);
+    }
+
+    /// Starts the release unless it is under way or done. It goes on by itself, whoever waits for it.
+    pub(crate) fn start(self: &Arc<Self>) {
+        let mut nth = None;
+        let starts = self.progress.send_if_modified(|progress| match progress {
+            Progress::Held => {
+                *progress = Progress::Releasing;
+                true
+            }
+            Progress::Failed(number, _) => {
+                nth = Some(*number);
+                *progress = Progress::Releasing;
+                true
+            }
+            Progress::Releasing | Progress::Done(_) | Progress::Moved => false,
+        });
+        if starts {
+            let hold = self.clone();
+            self.holding.core.surroundings.runtime.spawn(async move { hold.release(nth).await });
+        }
+    }
+
+    /// Waits for the outcome of the release that was started last.
+    pub(crate) async fn outcome(&self) -> Result<Released, Error> {
+        let mut progress = self.progress.subscribe();
+        let settled = progress
+            .wait_for(|progress| !matches!(progress, Progress::Held | Progress::Releasing))
+            .await
+            .map_err(|_| Error::Closed)?;
+        match &*settled {
+            Progress::Done(released) => Ok(*released),
+            Progress::Failed(_, error) => Err(error.clone()),
+            _ => Err(Error::Configuration("this hold was handed over to another guard".into())),
+        }
+    }
+
+    async fn release(self: Arc<Self>, nth: Option<u32>) {
+        let holding = &self.holding;
+        let mut holds = holding.holds.lock().await;
+        let nth = nth.unwrap_or(*holds);
+        let last = nth <= 1;
+        if last {
+            // From here on nothing renews the lease.
+            let was_held = holding.lease().release();
+            if was_held {
+                holding.core.keeper.watch(holding.clone());
+                holding.tell();
+            }
+            holding.end_claim();
+        }
+        *holds = nth.saturating_sub(1);
+        let what = if holding.reentrant { Holds::Nth(nth) } else { Holds::All };
+        let outcome = round(&holding.core, holding, what, last).await;
+        let outcome_name = if outcome.is_ok() { "released" } else { "failed" };
+        metrics::counter!("redislock_releases_total", "outcome" => outcome_name).increment(1);
+        self.progress.send_replace(match outcome {
+            Ok(released) => Progress::Done(released),
+            Err(error) => Progress::Failed(nth, error),
+        });
+    }
+}
+
+/// Sends the release to every node, and answers with the quorum. What is not answered yet is sent again in the
+/// background for as long as the lease may run.
+async fn round(core: &Arc<Core>, holding: &Holding, holds: Holds, last: bool) -> Result<Released, Error> {
+    let started = Moment::now();
+    let until = Instant::now() + holding.lease().ttl().as_duration();
+    let limit = Instant::now() + core.surroundings.node_timeout;
+    let (sender, mut answers) = mpsc::unbounded_channel();
+    // The first node last: where others wait it is the one whose queue hands on, and by then the rest should be free.
+    for (node, link) in core.links.iter().enumerate().rev() {
+        let (link, sender) = (link.clone(), sender.clone());
+        let command = [holding.terms.release(&holding.owner, holds)];
+        let (claim, again) = (holding.claim(), core.clone());
+        core.surroundings.runtime.spawn(async move {
+            // A newer guard of the same owner would fall to a release that is sent again.
+            let wanted = || !last || !again.is_claimed(&claim);
+            let answer =
+                link.insist(&command, until, wanted).await.map(|replies| replies.first().map(released));
+            if let Err(error) = &answer {
+                debug!(node = %link.node(), %error, "not released");
+            }
+            let _ = sender.send((node, answer));
+        });
+    }
+    drop(sender);
+    let mut round = Round::new(core.quorum, started);
+    let mut left = None;
+    while round.standing() == Standing::Open {
+        let vote = match timeout_at(limit, answers.recv()).await {
+            Ok(Some((node, Ok(Some(Ok(holds)))))) => {
+                left = left.max(holds);
+                let vote = holds.map_or(Vote::Denied, |_| Vote::Granted(Fence::new(0)));
+                Some((node, vote))
+            }
+            Ok(Some((node, Ok(Some(Err(error))) | Err(error)))) => Some((node, Vote::Unreachable(error))),
+            Ok(Some((node, Ok(None)))) => {
+                Some((node, Vote::Unreachable(NodeError::new(NodeErrorKind::Protocol, "no answer at all"))))
+            }
+            Ok(None) | Err(_) => None,
+        };
+        let Some((node, vote)) = vote else { break };
+        round.record(node, vote);
+    }
+    match round.standing() {
+        Standing::Won => Ok(left.filter(|left| *left > 0).map_or(Released::Freed, Released::Nested)),
+        _ if round.majority_answered() => Ok(Released::NotHeld),
+        _ => Err(Error::NoQuorum { votes: round.votes() }),
+    }
+}
