@@ -3,6 +3,7 @@
 //! Nothing is decided here, since these callbacks run in the middle of other commands: they leave notes.
 
 use crate::alarm;
+use crate::ffi::data_type;
 use crate::ffi::key::Content;
 use crate::ffi::{Ctx, OpenKey, Str};
 use crate::inbox::{self, Message};
@@ -50,7 +51,7 @@ pub(crate) fn unlinked(name: &[u8]) {
 pub(crate) fn key_event(ctx: Ctx<'_>, event: &[u8], key: Str<'_>) {
     let arrived = matches!(event, b"rename_to" | b"move_to" | b"restore");
     let mirror = matches!(event, b"expire" | b"persist");
-    if !(arrived || mirror) {
+    if !(arrived || mirror) || !data_type::any() {
         return;
     }
     let flags = ctx.flags();

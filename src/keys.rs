@@ -35,6 +35,14 @@ struct Open<'a> {
     changed: bool,
 }
 
+impl Open<'_> {
+    /// Whether it is this key. Mostly the core names it by the very bytes that it was opened with.
+    fn is(&self, key: Key<'_>) -> bool {
+        let name = self.name.as_str().as_bytes();
+        self.db == key.db && (std::ptr::eq(name, key.name) || name == key.name)
+    }
+}
+
 enum Name<'a> {
     Argument(Str<'a>),
     Own(OwnedStr),
@@ -82,11 +90,10 @@ impl<'a> Keys<'a> {
     }
 
     fn open(&mut self, key: Key<'_>) -> &mut Open<'a> {
-        let is = |open: &Open<'_>| open.db == key.db && open.name.as_str().as_bytes() == key.name;
-        if self.first.as_ref().is_some_and(is) {
+        if self.first.as_ref().is_some_and(|open| open.is(key)) {
             return self.first.as_mut().expect("just seen");
         }
-        if let Some(index) = self.rest.iter().position(is) {
+        if let Some(index) = self.rest.iter().position(|open| open.is(key)) {
             return &mut self.rest[index];
         }
         if self.rest.len() >= OPEN_MAX {
@@ -128,11 +135,10 @@ impl<'a> Keys<'a> {
     }
 
     fn take(&mut self, key: Key<'_>) -> Option<Open<'a>> {
-        let is = |open: &Open<'_>| open.db == key.db && open.name.as_str().as_bytes() == key.name;
-        if self.first.as_ref().is_some_and(is) {
+        if self.first.as_ref().is_some_and(|open| open.is(key)) {
             return self.first.take();
         }
-        let index = self.rest.iter().position(is)?;
+        let index = self.rest.iter().position(|open| open.is(key))?;
         Some(self.rest.swap_remove(index))
     }
 }

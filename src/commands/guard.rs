@@ -3,7 +3,7 @@
 use super::{Access, Call, Command, Keys, Param, ParamKind, Reply, Spec};
 use crate::args::Args;
 use crate::error::Error;
-use crate::ffi::inner_call::{Refused, key_positions, run_as_caller};
+use crate::ffi::inner_call::{Refused, name_keys, run_as_caller};
 
 pub(super) struct Guard;
 
@@ -54,8 +54,6 @@ impl Command for Guard {
 
     fn find_keys(call: &Call<'_>) {
         call.ctx.key_at(1);
-        for position in key_positions(call.ctx, call.argv, INNER) {
-            call.ctx.key_at(INNER + position);
-        }
+        name_keys(call.ctx, call.argv, INNER);
     }
 }

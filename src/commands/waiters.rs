@@ -4,8 +4,10 @@ use super::info::mode_name;
 use super::{Access, Call, Command, Keys, Param, ParamKind, Reply, Spec};
 use crate::args::Args;
 use crate::error::Error;
+use crate::ffi::OpenKey;
+use crate::ffi::key::Content;
 use crate::{clock, state};
-use redislock_core::{Key, Waiter};
+use redislock_core::{Fault, Key, Waiter};
 
 pub(super) struct Waiters;
 
@@ -25,6 +27,9 @@ impl Command for Waiters {
     fn run(call: &Call<'_>, args: &mut Args<'_>) -> Result<Reply, Error> {
         let name = args.key()?;
         let count = args.options(&["COUNT"])?.count;
+        if matches!(OpenKey::for_reading(call.ctx, name).content(), Content::Other) {
+            return Err(Fault::WrongType.into());
+        }
         let most = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
         let now = clock::now().0.at;
         let state = state::borrow();

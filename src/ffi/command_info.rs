@@ -107,12 +107,16 @@ fn key_specs(spec: &Spec) -> Vec<raw::RedisModuleCommandKeySpec> {
                 one.fk.keynum.firstkey = 1;
                 one.fk.keynum.keystep = 1;
             }
-            _ => {
+            Keys::None | Keys::First | Keys::Guarded => {
                 one.find_keys_type = raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
                 one.fk.range.lastkey = 0;
                 one.fk.range.keystep = 1;
                 one.fk.range.limit = 0;
             }
+        }
+        if spec.keys == Keys::Guarded {
+            // The rest is found by asking the command.
+            one.flags |= u64::from(raw::REDISMODULE_CMD_KEY_INCOMPLETE);
         }
         specs.push(one);
     }

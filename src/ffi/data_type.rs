@@ -12,11 +12,25 @@ use crate::persistence;
 use redis_module::raw;
 use redislock_core::Lock;
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{NonNull, null_mut};
 use std::slice;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 static HANDLE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(null_mut());
+
+/// How many locks there are in memory. `free` counts too, on whichever thread it runs.
+static LOCKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether there is any lock at all, which spares other commands' events a look.
+pub(crate) fn any() -> bool {
+    LOCKS.load(Ordering::Relaxed) > 0
+}
+
+/// A lock as a value of the type. The server owns it from now on, and gives it back to `free`.
+pub(super) fn value_of(lock: Lock) -> NonNull<Lock> {
+    LOCKS.fetch_add(1, Ordering::Relaxed);
+    NonNull::from(Box::leak(Box::new(lock)))
+}
 
 /// The type, as the server knows it; null before it is registered.
 pub(super) fn handle() -> *mut raw::RedisModuleType {
@@ -60,7 +74,7 @@ pub(crate) fn register(ctx: Ctx<'_>) -> bool {
 }
 
 /// # Safety
-/// `value` is what `OpenKey::put` or `rdb_load` made of a box, and nobody changes it meanwhile.
+/// `value` is what [`value_of`] made of a lock, and nobody changes it meanwhile.
 unsafe fn lock<'a>(value: *const c_void) -> &'a Lock {
     // SAFETY: the caller's promise.
     unsafe { &*value.cast::<Lock>() }
@@ -104,7 +118,7 @@ unsafe extern "C" fn rdb_load(io: *mut raw::RedisModuleIO, encoding: c_int) -> *
             loaded
         };
         match loaded {
-            Ok(lock) => Box::into_raw(Box::new(lock)).cast::<c_void>(),
+            Ok(lock) => value_of(lock).as_ptr().cast::<c_void>(),
             Err(error) => {
                 log_io(io, &format!("redislock: a lock can't be read: {error}"));
                 null_mut()
@@ -176,6 +190,7 @@ unsafe extern "C" fn digest(md: *mut raw::RedisModuleDigest, value: *mut c_void)
 unsafe extern "C" fn free(value: *mut c_void) {
     // SAFETY: the server gives a value back once. A lock is no more than memory, so any thread may drop it.
     shield("free", (), || drop(unsafe { Box::from_raw(value.cast::<Lock>()) }));
+    LOCKS.fetch_sub(1, Ordering::Relaxed);
 }
 
 unsafe extern "C" fn free_effort(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {

@@ -5,6 +5,7 @@ use super::context::Ctx;
 use super::string::{Argv, Str};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::null_mut;
 
 /// Whether this node of a cluster serves the key: a read of it is not sent elsewhere.
 pub(crate) fn serves(ctx: Ctx<'_>, key: Str<'_>) -> bool {
@@ -92,21 +93,32 @@ pub(crate) fn run_as_caller(ctx: Ctx<'_>, args: Argv<'_>, first: usize) -> Resul
     Ok(())
 }
 
-/// The positions of a command's keys, where the server can tell, counted from the command's name.
-pub(crate) fn key_positions(ctx: Ctx<'_>, args: Argv<'_>, first: usize) -> Vec<usize> {
-    let Some(find) = optional!(RedisModule_GetCommandKeys) else { return Vec::new() };
+/// Says where the keys of a guarded command are, as far as the server can tell, and what it does to them.
+pub(crate) fn name_keys(ctx: Ctx<'_>, args: Argv<'_>, first: usize) {
     let command = args.raw_from(first);
-    let Ok(count) = c_int::try_from(command.len()) else { return Vec::new() };
-    let mut found = 0;
-    // SAFETY: a living context and arguments, which the call only reads; the list is ours, and given back.
+    let Ok(count) = c_int::try_from(command.len()) else { return };
+    let argv = command.as_ptr().cast_mut();
+    let (mut found, mut flags) = (0, null_mut());
+    // SAFETY: a living context and arguments, which the calls only read. The lists are ours, as long as `found` says,
+    // and given back.
     unsafe {
-        let list = find(ctx.raw(), command.as_ptr().cast_mut(), count, &raw mut found);
-        if list.is_null() {
-            return Vec::new();
+        let positions =
+            match (optional!(RedisModule_GetCommandKeysWithFlags), optional!(RedisModule_GetCommandKeys)) {
+                (Some(find), _) => find(ctx.raw(), argv, count, &raw mut found, &raw mut flags),
+                (None, Some(find)) => find(ctx.raw(), argv, count, &raw mut found),
+                (None, None) => null_mut(),
+            };
+        for index in 0..usize::try_from(found).unwrap_or(0) {
+            let position = c_int::try_from(first).unwrap_or(0) + *positions.add(index);
+            match optional!(RedisModule_KeyAtPosWithFlags) {
+                Some(name) if !flags.is_null() => name(ctx.raw(), position, *flags.add(index)),
+                _ => required!(RedisModule_KeyAtPos)(ctx.raw(), position),
+            }
         }
-        let positions = std::slice::from_raw_parts(list, usize::try_from(found).unwrap_or(0));
-        let positions = positions.iter().filter_map(|position| usize::try_from(*position).ok()).collect();
-        required!(RedisModule_Free)(list.cast::<c_void>());
-        positions
+        for list in [positions, flags] {
+            if !list.is_null() {
+                required!(RedisModule_Free)(list.cast::<c_void>());
+            }
+        }
     }
 }

@@ -81,7 +81,7 @@ impl<'a> OpenKey<'a> {
     /// Puts a lock into the empty key.
     pub(crate) fn put(&mut self, lock: Lock) {
         debug_assert!(matches!(self.content, Found::Empty), "a lock is put where nothing is");
-        let value = NonNull::from(Box::leak(Box::new(lock)));
+        let value = data_type::value_of(lock);
         // SAFETY: a key open for writing; the server owns the value from now on and gives it back to `free`.
         unsafe {
             required!(RedisModule_ModuleTypeSetValue)(

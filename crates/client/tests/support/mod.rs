@@ -27,7 +27,10 @@ pub fn servers(count: usize) -> Vec<Server> {
 }
 
 pub fn builder<'a>(servers: impl IntoIterator<Item = &'a Server>) -> LockerBuilder {
-    Locker::builder().nodes(servers.into_iter().map(Server::url)).expect("their URLs are good").node_timeout(ms(100))
+    Locker::builder()
+        .nodes(servers.into_iter().map(Server::url))
+        .expect("their URLs are good")
+        .node_timeout(ms(100))
 }
 
 pub fn locker<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Locker {
@@ -60,7 +63,8 @@ pub fn is_free(server: &Server, key: &str) -> bool {
 
 /// How often the command was called at this server.
 pub fn calls(server: &Server, command: &str) -> u64 {
-    let info = server.connect().cmd(&["INFO", "commandstats"]).text();
+    let reply = server.connect().cmd(&["INFO", "commandstats"]);
+    let info = reply.text();
     let name = format!("cmdstat_{}:calls=", command.to_lowercase());
     let line = info.lines().find_map(|line| line.strip_prefix(&name).map(str::to_owned));
     line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)

@@ -3,8 +3,10 @@
 mod memory;
 mod model;
 mod op;
+mod story;
 mod world;
 
 mod deadlocks;
 mod properties;
 mod small_worlds;
+mod stories;
