@@ -1,19 +1,29 @@
-//! The one timer of the module, and the drain that it calls.
+//! When the module acts by itself: two timers, and the drain that they call.
 //!
 //! Events leave notes and grant nothing, since a write in the middle of another command would become part of it.
-//! The drain grants, from a timer of 0 ms that fires in the same turn of the server's loop, or from one that is set
-//! to the earliest deadline with somebody waiting behind it; and it knows when the server must not write.
+//! The drain grants: from a timer of 0 ms that fires in the same turn of the server's loop, or from one that is set
+//! to the earliest deadline with somebody waiting behind it; and it knows when the server must not write. Waiters
+//! are told of their answers here too, whoever decided them.
 
 use crate::clock;
 use crate::ffi::Ctx;
 use crate::ffi::detached;
-use crate::ffi::inner_call::server_setting;
+use crate::ffi::inner_call::{cluster_is_up, server_setting};
 use crate::ffi::main_thread::MainThread;
-use crate::ffi::timer::Timer;
+use crate::ffi::timer::{Bell, Timer};
+use crate::state::{self, State};
 use crate::step::Step;
-use redislock_core::{Millis, Verdict};
+use crate::{inbox, told};
+use redislock_core::{Engine, Fault, Millis, Now, Verdict, WaiterId};
 
+/// The timer for the earliest deadline, and that deadline.
 static ALARM: MainThread<Option<(Timer, Millis)>> = MainThread::new(None);
+
+/// The timer for the end of this turn of the server's loop.
+static TURN: MainThread<Option<Timer>> = MainThread::new(None);
+
+/// Until when the server need not be asked again whether it would take a write.
+static HOLD_OFF: MainThread<Millis> = MainThread::new(Millis(0));
 
 /// How long to wait before asking again whether the server may write, in milliseconds.
 const AGAIN: u64 = 5;
@@ -25,11 +35,26 @@ pub(crate) fn start(ctx: Ctx<'_>) -> Result<(), String> {
 
 /// Calls for a drain in this turn of the server's loop.
 pub(crate) fn owe() {
-    set(Millis(0), Millis(0));
+    let mut turn = TURN.borrow();
+    if turn.is_none() {
+        detached::with(|ctx| *turn = Some(Timer::start(ctx, Bell::Turn, 0)));
+    }
 }
 
-/// Calls for a drain at `due`, unless there will be one before.
-pub(crate) fn set(due: Millis, now: Millis) {
+/// Sees to it that there is a drain when something is next to be done.
+pub(crate) fn expect(state: &State, now: Millis) {
+    if state.waiting.owes_answers() {
+        owe();
+    }
+    let due = if state.engine.has_notes() { Some(now) } else { state.engine.next_due() };
+    match due.map(|due| due.max(*HOLD_OFF.borrow())) {
+        None => {}
+        Some(due) if due <= now => owe(),
+        Some(due) => set(due, now),
+    }
+}
+
+fn set(due: Millis, now: Millis) {
     let mut alarm = ALARM.borrow();
     if alarm.as_ref().is_some_and(|(_, armed)| *armed <= due) {
         return;
@@ -38,42 +63,83 @@ pub(crate) fn set(due: Millis, now: Millis) {
         if let Some((timer, _)) = alarm.take() {
             timer.stop(ctx);
         }
-        *alarm = Some((Timer::start(ctx, due.since(now)), due));
+        *alarm = Some((Timer::start(ctx, Bell::Alarm, due.since(now)), due));
     });
 }
 
-/// The timer has fired.
-pub(crate) fn fired(ctx: Ctx<'_>) {
-    *ALARM.borrow() = None;
+/// A timer has fired.
+pub(crate) fn fired(ctx: Ctx<'_>, bell: Bell) {
+    match bell {
+        Bell::Alarm => *ALARM.borrow() = None,
+        Bell::Turn => *TURN.borrow() = None,
+    }
+    told::believe();
     drain(ctx);
 }
 
-/// Does everything that is due, as far as the server lets us.
-pub(crate) fn drain(ctx: Ctx<'_>) {
-    let may_write = may_write(ctx);
+/// Does everything that is due, as far as the server lets us, and tells waiters of it.
+fn drain(ctx: Ctx<'_>) {
+    let due = is_due(&clock::now().0);
+    let now = clock::now().0.at;
     let flags = ctx.flags();
+    let asks = due && now >= *HOLD_OFF.borrow();
+    let is_down = asks && flags.is_cluster() && !cluster_is_up(ctx);
+    let may_write = asks && !is_down && may_write(ctx);
     let mut step = Step::begin(ctx, None);
     let (engine, keys, now) = step.parts();
     if flags.is_loading() {
-        return;
-    }
-    if !flags.is_primary() {
+        hold_off(now);
+    } else if !flags.is_primary() {
         engine.abdicate(&Verdict::Unblocked);
+    } else if is_down {
+        send_elsewhere(engine);
+        hold_off(now);
     } else if may_write {
         engine.drain(keys, now);
-    } else {
+    } else if due {
         engine.lapse_waits(now.at);
-        drop(step);
-        set(Millis(now.at.0 + AGAIN), now.at);
+        hold_off(now);
+    }
+    let state = step.state();
+    state.carry_out();
+    state.waiting.tell();
+}
+
+/// Whether there is more to do than to tell what was decided.
+fn is_due(now: &Now) -> bool {
+    let state = state::borrow();
+    !inbox::is_empty()
+        || state.engine.has_notes()
+        || state.engine.next_due().is_some_and(|due| due <= now.at)
+}
+
+/// Ends every wait on a node whose cluster is down: it serves nobody, and its clients must look around.
+fn send_elsewhere(engine: &mut Engine) {
+    let ids: Vec<WaiterId> = engine.queue().iter().map(|(id, _)| id).collect();
+    for id in ids {
+        engine.dismiss(id, Verdict::Fault(Fault::Elsewhere));
     }
 }
 
-/// Drains if a deadline has passed that the timer, which runs on wall time, has missed.
-pub(crate) fn second_look(ctx: Ctx<'_>) {
-    let due = crate::state::borrow().engine.next_due();
-    if due.is_some_and(|due| due <= clock::now().0.at) {
-        drain(ctx);
+fn hold_off(now: Now) {
+    let mut until = HOLD_OFF.borrow();
+    if *until <= now.at {
+        *until = Millis(now.at.0 + AGAIN);
     }
+}
+
+/// Drains if something is due that the timers, which run on wall time, have missed: a stepped clock delays them.
+pub(crate) fn second_look(ctx: Ctx<'_>) {
+    let turn = TURN.borrow().take();
+    if turn.is_none() && !is_due(&clock::now().0) {
+        return;
+    }
+    let alarm = ALARM.borrow().take().map(|(timer, _)| timer);
+    for timer in turn.into_iter().chain(alarm) {
+        timer.stop(ctx);
+    }
+    told::believe();
+    drain(ctx);
 }
 
 /// Whether this server would take a write from a client now.
@@ -96,9 +162,11 @@ fn has_enough_replicas(ctx: Ctx<'_>) -> bool {
 
 /// Whether no failed save or AOF write makes the server refuse writes.
 fn persists(ctx: Ctx<'_>) -> bool {
-    let fields = ctx.server_info(c"persistence", &[c"rdb_last_bgsave_status", c"aof_last_write_status"]);
-    let failed = |field: &Option<String>| field.as_deref().is_some_and(|status| status != "ok");
+    let fields = [c"rdb_last_bgsave_status", c"aof_enabled", c"aof_last_write_status"];
+    let fields = ctx.server_info(c"persistence", &fields);
+    let [dump, aof, log] = [0, 1, 2].map(|index| fields.get(index).and_then(Option::as_deref).unwrap_or("ok"));
     let is = |name, value: &str| server_setting(ctx, name).is_some_and(|setting| setting == value);
-    let dump_stops = failed(&fields[0]) && is(c"stop-writes-on-bgsave-error", "yes") && !is(c"save", "");
-    !dump_stops && !failed(&fields[1])
+    let dump_stops = dump != "ok" && is(c"stop-writes-on-bgsave-error", "yes") && !is(c"save", "");
+    let log_stops = aof == "1" && log != "ok";
+    !dump_stops && !log_stops
 }

@@ -8,6 +8,7 @@ use crate::ffi::key::Content;
 use crate::ffi::{Ctx, OpenKey, Str};
 use crate::inbox::{self, Message};
 use crate::step::Step;
+use crate::told;
 use redislock_core::{Db, Key, Note, Session, Verdict};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -50,7 +51,8 @@ pub(crate) fn unlinked(name: &[u8]) {
 /// Something happened to a key.
 pub(crate) fn key_event(ctx: Ctx<'_>, event: &[u8], key: Str<'_>) {
     let arrived = matches!(event, b"rename_to" | b"move_to" | b"restore");
-    let mirror = matches!(event, b"expire" | b"persist");
+    // A payload brings its own deadline, whatever time to live was said with it.
+    let mirror = matches!(event, b"expire" | b"persist" | b"restore");
     if !(arrived || mirror) || !data_type::any() {
         return;
     }
@@ -62,11 +64,17 @@ pub(crate) fn key_event(ctx: Ctx<'_>, event: &[u8], key: Str<'_>) {
         return;
     }
     let key = Key { db: ctx.db(), name: key.as_bytes() }.to_buf();
-    note(if arrived { Note::Arrived(key) } else { Note::Mirror(key) });
+    if arrived {
+        note(Note::Arrived(key.clone()));
+    }
+    if mirror {
+        note(Note::Mirror(key));
+    }
 }
 
 /// A connection has closed.
 pub(crate) fn closed(_ctx: Ctx<'_>, id: u64) {
+    told::closed(id).into_iter().for_each(note);
     if TIED.load(Ordering::Relaxed) > 0
         && let Some(session) = Session::new(id)
     {
@@ -103,11 +111,9 @@ pub(crate) fn swapped(ctx: Ctx<'_>, one: Db, other: Db) {
 
 /// The server's own tick.
 pub(crate) fn cron(ctx: Ctx<'_>) {
-    if anyone_cares() {
-        if ctx.flags().is_cluster() {
-            // Slots move without a word. A line whose slot has gone is told so when it is looked at.
-            note(Note::Database(None));
-        }
-        alarm::second_look(ctx);
+    if anyone_cares() && ctx.flags().is_cluster() {
+        // Slots move without a word. A line whose slot has gone is told so when it is looked at.
+        note(Note::Database(None));
     }
+    alarm::second_look(ctx);
 }

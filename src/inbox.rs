@@ -22,6 +22,11 @@ pub(crate) fn post(message: Message) {
     alarm::owe();
 }
 
+/// Whether there are no messages.
+pub(crate) fn is_empty() -> bool {
+    INBOX.borrow().is_empty()
+}
+
 /// Takes all messages out, oldest first.
 pub(crate) fn take() -> Vec<Message> {
     let mut inbox = INBOX.borrow();

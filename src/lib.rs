@@ -18,6 +18,7 @@ mod persistence;
 mod settings;
 mod state;
 mod step;
+mod told;
 mod waiting;
 
 pub use ffi::load::RedisModule_OnLoad;

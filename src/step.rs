@@ -4,12 +4,12 @@ use crate::ffi::{Ctx, Str};
 use crate::keys::Keys;
 use crate::state::{self, State};
 use crate::{alarm, clock, events, inbox, settings};
-use redislock_core::{Engine, Key, Now};
+use redislock_core::{Db, Engine, Key, Now};
 use std::cell::RefMut;
 
 /// A step that has begun. It ends when it is dropped: effects are carried out, and the alarm is set anew.
 pub(crate) struct Step<'a> {
-    ctx: Ctx<'a>,
+    home: Db,
     state: RefMut<'static, State>,
     keys: Option<Keys<'a>>,
     now: Now,
@@ -35,12 +35,12 @@ impl<'a> Step<'a> {
         }
         state.engine.set_max_waiters(settings::max_waiters());
         let record = std::mem::take(&mut state.record);
-        Self { ctx, state, keys: Some(Keys::new(ctx, offset, named, record)), now }
+        Self { home: ctx.db(), state, keys: Some(Keys::new(ctx, offset, named, record)), now }
     }
 
-    /// The key that an argument names, in the caller's database.
+    /// The key that an argument names, in the caller's database: another one may be selected while notes are worked off.
     pub(crate) fn key<'n>(&self, name: Str<'n>) -> Key<'n> {
-        Key { db: self.ctx.db(), name: name.as_bytes() }
+        Key { db: self.home, name: name.as_bytes() }
     }
 
     pub(crate) fn now(&self) -> Now {
@@ -66,11 +66,6 @@ impl Drop for Step<'_> {
         }
         state.carry_out();
         events::expect(state.engine.queue().len(), state.engine.tied());
-        if let Some(due) = state.engine.next_due() {
-            alarm::set(due, self.now.at);
-        }
-        if state.engine.has_notes() {
-            alarm::owe();
-        }
+        alarm::expect(state, self.now.at);
     }
 }

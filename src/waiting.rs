@@ -1,13 +1,18 @@
 //! Clients that wait: from the moment they block to the one answer that each gets.
 //!
-//! A waiter is *queued* while it stands in the maps here. It is *answered* when it is taken out and unblocked with a
-//! [`Delivery`], and *gone* when its connection closed or the server answered it. From then on its handle is not used
-//! again, so that each is unblocked exactly once. A grant that turns out not to have been delivered is handed on.
+//! A waiter is *queued* while it stands in the maps here. It is *decided* when its answer is known, as a [`Delivery`],
+//! and *told* at the end of the same turn of the server's loop, when its handle is unblocked with it. It is *gone*
+//! when its connection closed or the server answered it while it was queued. Each handle is unblocked exactly once.
+//! A grant that turns out not to have been told is handed on.
+//!
+//! Nothing may come between the unblocking and the server's own look at it: a client that CLIENT UNBLOCK finds
+//! unblocked already would never get an answer. So a command only decides, and the timer that ends the turn tells.
 
 use crate::error::Error;
 use crate::ffi::Ctx;
 use crate::ffi::blocked::Blocked;
 use crate::inbox::{self, Message};
+use crate::{state, told};
 use redislock_core::{Form, Grant, KeyBuf, Note, Owner, Verdict, WaiterId};
 use std::collections::BTreeMap;
 
@@ -16,6 +21,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Waiting {
     waiters: BTreeMap<WaiterId, Entry>,
     ids: BTreeMap<Blocked, WaiterId>,
+    /// Answers that were decided in this turn.
+    decided: Vec<(Blocked, Delivery)>,
     /// Whether CLIENT UNBLOCK may end a wait on this server.
     may_unblock: bool,
 }
@@ -39,12 +46,25 @@ pub(crate) struct Claim {
 pub(crate) struct Delivery {
     verdict: Verdict,
     claim: Claim,
-    delivered: bool,
+    told: Told,
+}
+
+/// Whether an answer has reached its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    NotYet,
+    /// It was written for this connection.
+    To(Option<u64>),
 }
 
 impl Waiting {
     pub(crate) fn new(ctx: Ctx<'_>) -> Self {
-        Self { waiters: BTreeMap::new(), ids: BTreeMap::new(), may_unblock: !crashes_on_unblock(ctx) }
+        Self {
+            waiters: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            decided: Vec::new(),
+            may_unblock: !crashes_on_unblock(ctx),
+        }
     }
 
     /// Blocks the caller until its waiter is answered. Returns whether it could be blocked.
@@ -55,11 +75,28 @@ impl Waiting {
         true
     }
 
-    /// Answers a waiter.
+    /// Decides what a waiter is answered.
     pub(crate) fn answer(&mut self, id: WaiterId, verdict: Verdict) {
         let Some(Entry { blocked, claim }) = self.waiters.remove(&id) else { return };
         self.ids.remove(&blocked);
-        blocked.unblock(Delivery { verdict, claim, delivered: false });
+        self.decided.push((blocked, Delivery { verdict, claim, told: Told::NotYet }));
+    }
+
+    /// Whether there are waiters to be told of their answers.
+    pub(crate) fn owes_answers(&self) -> bool {
+        !self.decided.is_empty()
+    }
+
+    /// Tells waiters their answers. Only where the server runs no command before it has looked at them.
+    pub(crate) fn tell(&mut self) {
+        for (blocked, delivery) in self.decided.drain(..) {
+            blocked.unblock(delivery);
+        }
+    }
+
+    /// The answer of a waiter that was decided, but not told.
+    fn decided(&mut self, blocked: Blocked) -> Option<&mut Delivery> {
+        self.decided.iter_mut().find(|(other, _)| *other == blocked).map(|(_, delivery)| delivery)
     }
 
     /// Forgets a client that needs no answer any more. Returns its waiter, unless it was answered before.
@@ -80,7 +117,7 @@ fn crashes_on_unblock(ctx: Ctx<'_>) -> bool {
 
 /// Called by the server to answer a client that was unblocked.
 pub(crate) fn deliver(ctx: Ctx<'_>, delivery: &mut Delivery) {
-    delivery.delivered = true;
+    delivery.told = Told::To(ctx.connection());
     match (&delivery.verdict, delivery.claim.form) {
         (Verdict::Granted(grant), form) => reply_grant(ctx, *grant, form),
         (Verdict::Refused, _) => ctx.reply_null(),
@@ -107,14 +144,24 @@ pub(crate) fn reply_grant(ctx: Ctx<'_>, grant: Grant, form: Form) {
     }
 }
 
-/// Called by the server when it is done with an answer. One that was not delivered found its client gone.
-pub(crate) fn undelivered(delivery: Delivery) {
-    let Delivery { verdict: Verdict::Granted(grant), claim, delivered: false } = delivery else { return };
-    inbox::post(Message::Note(Note::Untold { keys: claim.keys, owner: claim.owner, grant }));
+/// Called by the server when it is done with an answer. One that was not told found its client gone.
+pub(crate) fn done(delivery: Delivery) {
+    let Delivery { verdict: Verdict::Granted(grant), claim, told } = delivery else { return };
+    match told {
+        Told::NotYet => {
+            inbox::post(Message::Note(Note::Untold { keys: claim.keys, owner: claim.owner, grant }));
+        }
+        Told::To(Some(client)) => told::told(client, claim, grant),
+        Told::To(None) => {}
+    }
 }
 
-/// Called by the server on CLIENT UNBLOCK ... TIMEOUT: the wait ends, and this is the answer.
+/// Called by the server on CLIENT UNBLOCK ... TIMEOUT: the wait ends, with the answer that was decided before, if
+/// there is one.
 pub(crate) fn unblocked(ctx: Ctx<'_>, blocked: Blocked) {
+    if let Some(delivery) = state::borrow().waiting.decided(blocked) {
+        return deliver(ctx, delivery);
+    }
     ctx.reply_null();
     inbox::post(Message::Gone(blocked));
 }

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::ffi::key::Content;
 use crate::ffi::{Ctx, OpenKey, Str};
 use crate::{clock, state};
-use redislock_core::record::{Record, decode_record};
+use redislock_core::record::{DecodeError, Record, decode_record};
 use redislock_core::{Change, Event, Fence, Key, Keyspace, Lock, Offset, Slot};
 
 pub(super) struct Apply;
@@ -31,13 +31,24 @@ impl Command for Apply {
         }
         let (name, bytes) = (args.key()?, args.next().ok_or(Error::Arity)?);
         let offset = clock::now().1;
-        let record = decode_record(bytes.as_bytes(), offset).map_err(|error| {
-            call.ctx.log(c"warning", &format!("redislock: a record can't be read: {error}"));
-            Error::Refused("ERR the record can't be read, see the server's log")
-        })?;
+        let record = match decode_record(bytes.as_bytes(), offset) {
+            Ok(record) => record,
+            Err(error) => return Err(unreadable(call.ctx, &error)),
+        };
         apply(call.ctx, name, &record, offset)?;
         Ok(Reply::Int(1))
     }
+}
+
+/// A lock that can't be read must not be lost in silence. The server ignores the errors that a command of its AOF
+/// gives, so it stops here, as it does for a command that it does not know.
+fn unreadable(ctx: Ctx<'_>, error: &DecodeError) -> Error {
+    ctx.log(c"warning", &format!("redislock: a record can't be read: {error}"));
+    if ctx.flags().is_loading() {
+        ctx.log(c"warning", "redislock: the AOF holds locks that this build can't read. Load a newer module.");
+        std::process::exit(1);
+    }
+    Error::Refused("ERR the record can't be read, see the server's log")
 }
 
 /// Makes the key what the record says, and its native TTL what the lock says.

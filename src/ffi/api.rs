@@ -78,6 +78,7 @@ pub(crate) fn missing() -> Option<&'static str> {
         RedisModule_ModuleTypeSetValue,
         RedisModule_NotifyKeyspaceEvent,
         RedisModule_OpenKey,
+        RedisModule_RegisterCommandFilter,
         RedisModule_RegisterInfoFunc,
         RedisModule_Replicate,
         RedisModule_ReplyWithArray,
@@ -100,6 +101,7 @@ pub(crate) fn missing() -> Option<&'static str> {
         RedisModule_SubscribeToKeyspaceEvents,
         RedisModule_SubscribeToServerEvent,
         RedisModule_UnblockClient,
+        RedisModule_UnregisterCommandFilter,
         RedisModule_WrongArity,
     )
 }

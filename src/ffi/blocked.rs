@@ -28,8 +28,8 @@ impl Blocked {
         Some(Self(handle))
     }
 
-    /// Ends the blocking. The delivery is answered in the same turn of the loop, or comes back through
-    /// [`waiting::undelivered`].
+    /// Ends the blocking. The delivery is answered in the same turn of the loop, and comes back through
+    /// [`waiting::done`].
     pub(crate) fn unblock(self, delivery: Delivery) {
         let data = Box::into_raw(Box::new(delivery)).cast::<c_void>();
         // SAFETY: the handle is unblocked once, since `waiting` forgets it before; the data goes back to `free`.
@@ -63,7 +63,7 @@ unsafe extern "C" fn reply(
 unsafe extern "C" fn free(_ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
     shield("end of a waiter", (), || {
         // SAFETY: the data is what `unblock` gave, and comes back once.
-        waiting::undelivered(*unsafe { Box::from_raw(data.cast::<Delivery>()) });
+        waiting::done(*unsafe { Box::from_raw(data.cast::<Delivery>()) });
     });
 }
 

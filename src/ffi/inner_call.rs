@@ -20,6 +20,25 @@ pub(crate) fn serves(ctx: Ctx<'_>, key: Str<'_>) -> bool {
     }
 }
 
+/// Whether the cluster that this node belongs to serves its slots.
+pub(crate) fn cluster_is_up(ctx: Ctx<'_>) -> bool {
+    // SAFETY: a living context; `c` takes a C string. The reply is given back after its text was looked at.
+    unsafe {
+        let reply = required!(RedisModule_Call)(
+            ctx.raw(),
+            c"CLUSTER".as_ptr(),
+            c"c".as_ptr(),
+            c"INFO".as_ptr().cast::<c_char>(),
+        );
+        if reply.is_null() {
+            return true;
+        }
+        let up = text(reply).is_none_or(|info| info.contains("cluster_state:ok"));
+        required!(RedisModule_FreeCallReply)(reply);
+        up
+    }
+}
+
 /// A setting of the server, as CONFIG GET shows it; `None` where it can't be asked.
 pub(crate) fn server_setting(ctx: Ctx<'_>, name: &CStr) -> Option<String> {
     // SAFETY: a living context; `c` takes a C string. The reply is given back after its text was copied.
@@ -47,11 +66,17 @@ unsafe fn second_text(reply: *mut raw::RedisModuleCallReply) -> Option<String> {
     // SAFETY: the caller's promise; an element lives as long as its array, and null is checked.
     unsafe {
         let element = required!(RedisModule_CallReplyArrayElement)(reply, 1);
-        if element.is_null() {
-            return None;
-        }
+        if element.is_null() { None } else { text(element) }
+    }
+}
+
+/// # Safety
+/// `reply` is a living reply.
+unsafe fn text(reply: *mut raw::RedisModuleCallReply) -> Option<String> {
+    // SAFETY: the caller's promise; the text lives as long as its reply, and null is checked.
+    unsafe {
         let mut len = 0;
-        let text = required!(RedisModule_CallReplyStringPtr)(element, &raw mut len);
+        let text = required!(RedisModule_CallReplyStringPtr)(reply, &raw mut len);
         (!text.is_null())
             .then(|| String::from_utf8_lossy(std::slice::from_raw_parts(text.cast::<u8>(), len)).into_owned())
     }

@@ -8,6 +8,7 @@
 pub(crate) mod api;
 pub(crate) mod blocked;
 pub(crate) mod clock;
+pub(crate) mod command_filter;
 pub(crate) mod command_info;
 pub(crate) mod config;
 pub(crate) mod context;

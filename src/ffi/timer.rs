@@ -11,12 +11,25 @@ use std::ptr::null_mut;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Timer(raw::RedisModuleTimerID);
 
+/// What a timer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bell {
+    /// The earliest deadline.
+    Alarm,
+    /// The end of this turn of the server's loop.
+    Turn,
+}
+
 impl Timer {
     /// Calls [`crate::alarm::fired`] after so many milliseconds; after 0, in the same turn of the server's loop.
-    pub(crate) fn start(ctx: Ctx<'_>, millis: u64) -> Self {
+    pub(crate) fn start(ctx: Ctx<'_>, bell: Bell, millis: u64) -> Self {
         let period = i64::try_from(millis).unwrap_or(i64::MAX).min(i64::from(i32::MAX));
+        let callback: raw::RedisModuleTimerProc = match bell {
+            Bell::Alarm => Some(alarm),
+            Bell::Turn => Some(turn),
+        };
         // SAFETY: a living context; no data.
-        Self(unsafe { required!(RedisModule_CreateTimer)(ctx.raw(), period, Some(fire), null_mut()) })
+        Self(unsafe { required!(RedisModule_CreateTimer)(ctx.raw(), period, callback, null_mut()) })
     }
 
     /// Stops it. Never from its own callback, where it is gone already.
@@ -26,7 +39,12 @@ impl Timer {
     }
 }
 
-unsafe extern "C" fn fire(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+unsafe extern "C" fn alarm(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     // SAFETY: the server's context for this callback.
-    shield("timer", (), || crate::alarm::fired(unsafe { Ctx::from_raw(ctx) }));
+    shield("alarm", (), || crate::alarm::fired(unsafe { Ctx::from_raw(ctx) }, Bell::Alarm));
+}
+
+unsafe extern "C" fn turn(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    // SAFETY: the server's context for this callback.
+    shield("turn", (), || crate::alarm::fired(unsafe { Ctx::from_raw(ctx) }, Bell::Turn));
 }

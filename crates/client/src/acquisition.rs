@@ -444,7 +444,7 @@ impl<R: Rng> Acquisition<R> {
     fn round_lost(&mut self, now: Now, out: &mut Vec<Action>) -> Step {
         let (State::Round { round, .. } | State::Raising { round, .. }) = &self.state else { return None };
         self.last_votes = round.votes();
-        self.last_answered = round.majority_answered();
+        self.last_answered = !round.is_out_of_reach();
         let first_try = matches!(self.state, State::Round { home: None, .. });
         if let Some(fence) = self.held {
             return self.fail(Error::Held { fence }, out);

@@ -291,10 +291,10 @@ impl Attempt {
 
     /// Sees to it that what this owner holds at a node is released there, for as long as it could be held.
     fn release(&self, node: usize) {
-        let link = self.core.links[node].clone();
+        let link = self.core.link_for(&self.wish.terms, node).clone();
         let (core, claim, undo) = (self.core.clone(), self.claim.clone(), [self.undo()]);
         let until = Instant::now() + self.wish.ttl.as_duration();
-        self.core.surroundings.runtime.spawn(async move {
+        self.core.start(async move {
             let wanted = || !core.is_claimed(&claim);
             if let Err(error) = link.insist(&undo, until, wanted).await {
                 debug!(node = %link.node(), %error, "what was left of an attempt was not released");
@@ -311,10 +311,11 @@ impl Attempt {
         Ok(Prize { won, owner: self.owner.clone(), ties: std::mem::take(&mut self.ties) })
     }
 
-    /// Lets the nodes answer that the quorum did not wait for, so that one that never does is noticed.
+    /// Lets the nodes answer that the quorum did not wait for, so that one that never does is noticed. Requests over
+    /// connections apart are undone instead: a later release goes another way and could overtake them.
     fn await_stragglers(&mut self) {
         let mut stragglers = std::mem::take(&mut self.exchanges);
-        if !stragglers.is_empty() {
+        if !stragglers.is_empty() && self.wish.replicas.is_none() {
             self.core.surroundings.runtime.spawn(async move { while stragglers.next().await.is_some() {} });
         }
     }

@@ -65,8 +65,7 @@ impl Locker {
         let mut round = Round::new(core.quorum, Moment::now());
         let mut ties = vec![None; core.quorum.nodes()];
         let calls = (0..core.quorum.nodes()).map(|node| {
-            let (link, commands) =
-                if session { (core.session_link(node), &commands) } else { (&core.links[node], &commands) };
+            let (link, commands) = (core.link_for(&terms, node), &commands);
             async move { link.call_tied(commands).await }
         });
         for (node, answer) in futures_util::future::join_all(calls).await.into_iter().enumerate() {
@@ -80,7 +79,7 @@ impl Locker {
             round.record(node, vote);
         }
         if round.standing() != Standing::Won {
-            return Err(match round.majority_answered() {
+            return Err(match round.is_denied() {
                 true => Error::Lost(LossReason::Taken { votes: round.votes() }),
                 false => Error::NoQuorum { votes: round.votes() },
             });

@@ -4,6 +4,8 @@ mod identity;
 mod lane;
 mod wire;
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -54,6 +56,9 @@ pub(crate) struct Link {
     purpose: Purpose,
     surroundings: Arc<Surroundings>,
     state: Mutex<State>,
+    /// Whose turn it is to send. While the first connection is being made, requests line up here, and a release that
+    /// follows a request stays behind it.
+    turn: tokio::sync::Mutex<()>,
     /// Told at every connection made or lost.
     changed: watch::Sender<()>,
     idle_lanes: Mutex<Vec<Wire>>,
@@ -84,6 +89,7 @@ impl Link {
             purpose,
             surroundings,
             state: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
             changed: watch::Sender::new(()),
             idle_lanes: Mutex::default(),
         })
@@ -129,11 +135,7 @@ impl Link {
         commands: &[Cmd],
     ) -> Result<(u64, Vec<Value>), NodeError> {
         let limit = self.surroundings.node_timeout;
-        let exchange = async {
-            let (epoch, wire) = self.wire().await?;
-            Ok((epoch, self.exchange_over(epoch, wire, commands).await?))
-        };
-        match timeout(limit, exchange).await {
+        match timeout(limit, self.exchange(commands)).await {
             Ok(answers) => answers,
             Err(_) => {
                 self.fell_silent();
@@ -142,18 +144,17 @@ impl Link {
         }
     }
 
-    async fn exchange(self: &Arc<Self>, commands: &[Cmd]) -> Result<Vec<Value>, NodeError> {
-        let (epoch, wire) = self.wire().await?;
-        self.exchange_over(epoch, wire, commands).await
-    }
-
-    async fn exchange_over(
-        self: &Arc<Self>,
-        epoch: u64,
-        mut wire: Wire,
-        commands: &[Cmd],
-    ) -> Result<Vec<Value>, NodeError> {
-        match wire.send(commands).await {
+    async fn exchange(self: &Arc<Self>, commands: &[Cmd]) -> Result<(u64, Vec<Value>), NodeError> {
+        let mut turn = Some(self.turn.lock().await);
+        let (epoch, mut wire) = self.wire().await?;
+        let mut sending = pin!(wire.send(commands));
+        // The first poll puts the commands in the connection's own queue; then it is the next one's turn.
+        let answers = poll_fn(|context| {
+            let progress = sending.as_mut().poll(context);
+            turn = None;
+            progress
+        });
+        match answers.await {
             Ok(answers) => {
                 if wire::has_left_primary(&self.node, &answers) {
                     self.broken(
@@ -161,7 +162,7 @@ impl Link {
                         NodeError::new(NodeErrorKind::Unavailable, "is no longer the primary"),
                     );
                 }
-                Ok(answers)
+                Ok((epoch, answers))
             }
             Err(error) => {
                 let error = connection_error(&error);
@@ -183,7 +184,7 @@ impl Link {
         loop {
             changes.borrow_and_update();
             let error = match timeout_at(until, self.exchange(commands)).await {
-                Ok(Ok(answers)) => return Ok(answers),
+                Ok(Ok((_, answers))) => return Ok(answers),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(NodeError::new(NodeErrorKind::Timeout, "no answer in time")),
             };

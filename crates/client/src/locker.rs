@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use crate::acquisition::Now;
 use crate::clock::Moment;
+use crate::command::Terms;
 use crate::contention::Contention;
 use crate::error::Error;
 use crate::fence::Fence;
@@ -136,6 +138,21 @@ impl Core {
             let target = self.links[node].node().clone();
             Link::new(node, target, Purpose::Session, self.surroundings.clone())
         })
+    }
+
+    /// Runs work in the background, after its first step here: what it sends is then sent before anything that the
+    /// caller sends next.
+    pub(crate) fn start(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let _here = self.surroundings.runtime.enter();
+        let mut work = Box::pin(work);
+        if (&mut work).now_or_never().is_none() {
+            self.surroundings.runtime.spawn(work);
+        }
+    }
+
+    /// The connection over which a lock is taken and released, so that the one never overtakes the other.
+    pub(crate) fn link_for(&self, terms: &Terms, node: usize) -> &Arc<Link> {
+        if terms.session { self.session_link(node) } else { &self.links[node] }
     }
 
     fn claims(&self) -> MutexGuard<'_, HashMap<Claim, Claimed>> {

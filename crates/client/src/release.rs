@@ -72,7 +72,7 @@ impl Hold {
         });
         if starts {
             let hold = self.clone();
-            self.holding.core.surroundings.runtime.spawn(async move { hold.release(nth).await });
+            self.holding.core.start(async move { hold.release(nth).await });
         }
     }
 
@@ -124,11 +124,11 @@ async fn round(core: &Arc<Core>, holding: &Holding, holds: Holds, last: bool) ->
     let limit = Instant::now() + core.surroundings.node_timeout;
     let (sender, mut answers) = mpsc::unbounded_channel();
     // The first node last: where others wait it is the one whose queue hands on, and by then the rest should be free.
-    for (node, link) in core.links.iter().enumerate().rev() {
-        let (link, sender) = (link.clone(), sender.clone());
+    for node in (0..core.quorum.nodes()).rev() {
+        let (link, sender) = (core.link_for(&holding.terms, node).clone(), sender.clone());
         let command = [holding.terms.release(&holding.owner, holds)];
         let (claim, again) = (holding.claim(), core.clone());
-        core.surroundings.runtime.spawn(async move {
+        core.start(async move {
             // A newer guard of the same owner would fall to a release that is sent again.
             let wanted = || !last || !again.is_claimed(&claim);
             let answer =
@@ -160,7 +160,7 @@ async fn round(core: &Arc<Core>, holding: &Holding, holds: Holds, last: bool) ->
     }
     match round.standing() {
         Standing::Won => Ok(left.filter(|left| *left > 0).map_or(Released::Freed, Released::Nested)),
-        _ if round.majority_answered() => Ok(Released::NotHeld),
+        _ if round.is_denied() => Ok(Released::NotHeld),
         _ => Err(Error::NoQuorum { votes: round.votes() }),
     }
 }

@@ -87,14 +87,19 @@ impl Round {
         })
     }
 
-    pub(crate) fn denied(&self) -> usize {
-        self.votes.iter().filter(|vote| matches!(vote, Some(Vote::Denied))).count()
+    /// Whether so many nodes denied that no majority can grant.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.too_many(|vote| matches!(vote, Vote::Denied))
     }
 
-    /// Whether a majority answered at all, one way or the other: then the lock was refused, and otherwise the
-    /// nodes were out of reach.
-    pub(crate) fn majority_answered(&self) -> bool {
-        self.granted().count() + self.denied() >= self.quorum.size()
+    /// Whether so many nodes are out of reach that no majority could have granted.
+    pub(crate) fn is_out_of_reach(&self) -> bool {
+        self.too_many(|vote| matches!(vote, Vote::Unreachable(_)))
+    }
+
+    fn too_many(&self, against: impl Fn(&Vote) -> bool) -> bool {
+        let count = self.votes.iter().flatten().filter(|vote| against(vote)).count();
+        count > self.quorum.nodes() - self.quorum.size()
     }
 
     pub(crate) fn votes(&self) -> Votes {

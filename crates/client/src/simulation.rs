@@ -42,32 +42,32 @@ fn check(nodes: usize, faults: Faults, count: u64) {
 
 #[test]
 fn one_node_without_faults() {
-    check(1, Faults::NONE, 200);
+    check(1, Faults::NONE, 50);
 }
 
 #[test]
 fn five_nodes_without_faults() {
-    check(5, Faults::NONE, 200);
+    check(5, Faults::NONE, 50);
 }
 
 #[test]
 fn one_node_with_faults() {
-    check(1, Faults::ALL, 1000);
+    check(1, Faults::ALL, 300);
 }
 
 #[test]
 fn three_nodes_with_faults() {
-    check(3, Faults::ALL, 1000);
+    check(3, Faults::ALL, 300);
 }
 
 #[test]
 fn b72_five_nodes_with_pauses_skew_partitions_and_crashes() {
-    check(5, Faults::ALL, 2000);
+    check(5, Faults::ALL, 400);
 }
 
 #[test]
 fn b65_four_nodes_need_three() {
-    check(4, Faults::ALL, 500);
+    check(4, Faults::ALL, 200);
 }
 
 #[test]

@@ -308,13 +308,12 @@ async fn b109_the_end_of_the_session_ends_its_locks_and_no_others() {
     let locker = locker([&server]);
     let tied = locker.lock("a").ttl(ms(60_000)).session().acquire().await.unwrap();
     let free = locker.lock("a-lock-b").ttl(ms(60_000)).acquire().await.unwrap();
+    free.renew().await.unwrap();
     let mut admin = server.connect();
-    let resp3 = cmd!(admin, "CLIENT", "LIST").text().lines().find_map(|line| {
-        let id = line.strip_prefix("id=")?.split(' ').next()?.to_owned();
-        line.contains("cmd=lock.acquire").then_some(())?;
-        (line.contains("resp=3")).then_some(id)
-    });
-    let id = resp3.expect("the session's connection");
+    let clients = cmd!(admin, "CLIENT", "LIST").text().to_lowercase();
+    let last_took = |line: &&str| line.contains("cmd=lock.acquire");
+    let session = clients.lines().find(last_took).expect("the session's connection");
+    let id = session.split(' ').next().and_then(|id| id.strip_prefix("id=")).expect("its id").to_owned();
     assert_eq!(cmd!(admin, "CLIENT", "KILL", "ID", id).int(), 1);
     let reason = tokio::time::timeout(ms(1000), tied.lost()).await.expect("told at once");
     assert_eq!(reason, LossReason::SessionEnded);

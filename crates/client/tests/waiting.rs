@@ -23,7 +23,7 @@ async fn b12_tiny_waits_end_and_huge_ones_go_on() {
     tokio::time::sleep(ms(100)).await;
     assert!(!waiter.is_finished());
     guard.release().await.unwrap();
-    waiter.await.unwrap().unwrap();
+    drop(waiter.await.unwrap().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,7 +109,7 @@ async fn b34_a_wait_that_is_given_up_never_ends_as_a_silent_holder() {
     assert!(given_up.is_err());
     guard.release().await.unwrap();
     eventually(ms(1000), "free, with nobody waiting", || !is_locked(&server, "k")).await;
-    locker.lock("k").try_acquire().await.unwrap();
+    drop(locker.lock("k").try_acquire().await.unwrap());
     assert_eq!(server.info("blocked_clients"), "0");
 }
 
@@ -188,7 +188,7 @@ async fn a_circle_of_owners_is_told() {
     let outcome = locker.lock("x").owner(&b).acquire_within(ms(5000)).await;
     assert!(matches!(&outcome, Err(error @ Error::Deadlock(_)) if error.is_retryable()), "{outcome:?}");
     y.release().await.unwrap();
-    waiter.await.unwrap().unwrap();
+    drop(waiter.await.unwrap().unwrap());
     x.release().await.unwrap();
 }
 
@@ -204,7 +204,7 @@ async fn a_wait_survives_a_broken_connection() {
     proxies[0].cut();
     eventually(ms(2000), "it waits again", || server.info("blocked_clients") == "1").await;
     guard.release().await.unwrap();
-    waiter.await.unwrap().unwrap();
+    drop(waiter.await.unwrap().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,6 +220,6 @@ async fn b83_waiters_of_a_primary_that_steps_down_go_on_trying() {
     tokio::time::sleep(ms(300)).await;
     assert!(!waiter.is_finished(), "the error of a role change can be tried again");
     cmd!(admin, "REPLICAOF", "NO", "ONE").ok();
-    waiter.await.unwrap().unwrap();
+    drop(waiter.await.unwrap().unwrap());
     drop(guard);
 }

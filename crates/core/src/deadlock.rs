@@ -291,10 +291,11 @@ impl<'a, K: Keyspace> Search<'a, K> {
         if self.nodes[asker].gone {
             return None;
         }
+        let mut walked: Vec<Walked> = self.crowds.iter().map(|_| Walked::default()).collect();
         let mut from = vec![None; self.nodes.len()];
         let mut open = VecDeque::from([asker]);
         while let Some(node) = open.pop_front() {
-            for next in self.blockers(node) {
+            for next in self.blockers(node, &mut walked) {
                 if next == asker {
                     let way = core::iter::successors(Some(node), |node| from[*node]);
                     let mut owners: Vec<Owner> =
@@ -311,23 +312,34 @@ impl<'a, K: Keyspace> Search<'a, K> {
         None
     }
 
-    /// Whom a stuck owner waits for: in each line the first that is stuck there, or, being that one itself, the
-    /// holders that don't let it in.
-    fn blockers(&self, node: usize) -> Vec<usize> {
+    /// Whom a stuck owner waits for: the holders that don't let it in, and who is stuck ahead of it. Those that
+    /// were walked over before, from an owner nearer to the asker, are left out.
+    fn blockers(&self, node: usize, walked: &mut [Walked]) -> Vec<usize> {
         let mut blockers = Vec::new();
         for wait in self.nodes[node].waits.iter().map(|wait| &self.waits[*wait]).filter(|wait| !wait.granted)
         {
             for Place { line, position } in &wait.places {
-                let crowd = &self.crowds[*line];
-                if crowd.served != *position {
-                    blockers.extend(crowd.head().map(|first| self.waits[first].node));
-                } else if !crowd.admits(node, wait.mode) {
+                let (crowd, walked) = (&self.crowds[*line], &mut walked[*line]);
+                if !walked.holders && !crowd.admits(node, wait.mode) {
                     blockers.extend(crowd.standing.keys().copied().filter(|other| *other != node));
+                    // The asker leaves itself out here, and it is the one to be found.
+                    walked.holders = node != 0;
                 }
+                let ahead = crowd.served.max(walked.ahead)..*position;
+                blockers
+                    .extend(crowd.line.get(ahead).into_iter().flatten().map(|wait| self.waits[*wait].node));
+                walked.ahead = walked.ahead.max(*position);
             }
         }
         blockers
     }
+}
+
+/// How much of a crowd was walked over already.
+#[derive(Default)]
+struct Walked {
+    holders: bool,
+    ahead: usize,
 }
 
 /// The holders of a lock that wait for something, with the names by which they wait.

@@ -14,9 +14,12 @@ use crate::engine::Change;
 use crate::fence::Fence;
 use crate::lock::{Holds, Lease, Limit, Lock, Mode};
 use crate::owner::Owner;
-use crate::time::Offset;
+use crate::time::{Millis, Offset};
 use alloc::vec::Vec;
 use core::fmt;
+
+#[cfg(test)]
+mod tests;
 
 /// The version of the encoding that this build writes, and the newest that it reads.
 pub const VERSION: u8 = 1;
@@ -209,6 +212,13 @@ impl<'a> Cursor<'a> {
         Fence::new(self.int()?).ok_or(DecodeError::Invalid(field))
     }
 
+    /// A wall time that a server can count with, which knows signed numbers only.
+    fn time(&mut self, offset: Offset, field: &'static str) -> Result<Millis, DecodeError> {
+        let wall = self.int()?;
+        i64::try_from(wall).map_err(|_| DecodeError::Invalid(field))?;
+        Ok(offset.to_steady(wall))
+    }
+
     fn holder(&mut self, offset: Offset) -> Result<(&'a [u8], Lease), DecodeError> {
         let owner = self.owner()?;
         let small = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
@@ -219,8 +229,8 @@ impl<'a> Cursor<'a> {
         };
         let holds = Holds::new(small(self.int()?)).ok_or(DecodeError::Invalid("hold count"))?;
         let fence = self.fence("fence")?;
-        let deadline = offset.to_steady(self.int()?);
-        let since = offset.to_steady(self.int()?);
+        let deadline = self.time(offset, "deadline")?;
+        let since = self.time(offset, "start of the lease")?;
         Ok((owner, Lease { mode, holds, fence, deadline, since, session: None }))
     }
 

@@ -36,7 +36,7 @@ pub(super) enum Milestone {
 
 enum Phase {
     Idle { until: Nanos },
-    Acquiring(Acquisition<StdRng>),
+    Acquiring(Box<Acquisition<StdRng>>),
     Holding { lease: Lease, release_at: Nanos, renewals: Vec<(u64, RenewalId)> },
 }
 
@@ -180,7 +180,7 @@ impl Client {
         let mut actions = Vec::new();
         let rng = StdRng::seed_from_u64(self.rng.random());
         let (acquisition, _) = Acquisition::start(plan, rng, self.now(now), &mut actions);
-        self.phase = Phase::Acquiring(acquisition);
+        self.phase = Phase::Acquiring(Box::new(acquisition));
         self.carry_out(actions, out);
         None
     }

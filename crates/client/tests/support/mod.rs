@@ -1,5 +1,5 @@
 //! Servers, lockers and looks at the servers, for the tests of this crate.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file is a crate of its own and uses its own part")]
 
 use std::time::Duration;
 
@@ -65,8 +65,8 @@ pub fn is_free(server: &Server, key: &str) -> bool {
 pub fn calls(server: &Server, command: &str) -> u64 {
     let reply = server.connect().cmd(&["INFO", "commandstats"]);
     let info = reply.text();
-    let name = format!("cmdstat_{}:calls=", command.to_lowercase());
-    let line = info.lines().find_map(|line| line.strip_prefix(&name).map(str::to_owned));
+    let name = format!("cmdstat_{command}:calls=").to_lowercase();
+    let line = info.lines().find_map(|line| line.to_lowercase().strip_prefix(&name).map(str::to_owned));
     line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 

@@ -200,10 +200,15 @@ fn wish(chance: &mut Chance, style: Style, owner: u8, keys: u8) -> Wish {
 
 fn live(number: u64, style: Style) -> Vec<usize> {
     let mut chance = Chance(number);
-    let (owners, keys) = (2 + chance.below(4), 2 + chance.below(4));
+    let (owners, mut keys) = (2 + chance.below(4), 2 + chance.below(4));
+    // Every third is about as many keys as owners, each begins with its own, and mostly asks for the next one's:
+    // so long circles come about.
+    let ring = number.is_multiple_of(3);
+    if ring {
+        keys = owners;
+    }
     let mut history = History::new();
-    // Now and then each begins with a key of its own, so that long circles come about.
-    for owner in (0..owners).filter(|_| number.is_multiple_of(3)) {
+    for owner in (0..owners).filter(|_| ring) {
         let own = Wish { wait: None, keys: vec![owner], ..wish(&mut chance, Style::Plain, owner, keys) };
         history.ask(&own);
     }
@@ -216,7 +221,10 @@ fn live(number: u64, style: Style) -> Vec<usize> {
         if chance.one_in(6) {
             history.release_all(owner);
         } else {
-            let wish = wish(&mut chance, style, owner, keys);
+            let mut wish = wish(&mut chance, style, owner, keys);
+            if ring && wish.keys.len() == 1 && !chance.one_in(4) {
+                wish.keys = vec![(owner + 1) % keys];
+            }
             history.ask(&wish);
         }
     }

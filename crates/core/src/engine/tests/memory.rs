@@ -13,6 +13,8 @@ use std::vec::Vec;
 pub(super) enum Content {
     Lock(Lock),
     Foreign,
+    /// Another node serves the key.
+    Elsewhere,
 }
 
 /// One thing told to the world.
@@ -72,6 +74,7 @@ impl Keyspace for Memory {
             None => Slot::Free,
             Some(Content::Lock(lock)) => Slot::Held(lock),
             Some(Content::Foreign) => Slot::Foreign,
+            Some(Content::Elsewhere) => Slot::Elsewhere,
         }
     }
 

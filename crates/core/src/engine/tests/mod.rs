@@ -6,6 +6,7 @@ mod op;
 mod story;
 mod world;
 
+mod crowds;
 mod deadlocks;
 mod properties;
 mod small_worlds;

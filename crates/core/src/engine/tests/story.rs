@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Behind the engine's back: `del k`, `set k`, `rename k l`, `swap` (databases 0 and 1; `1:k` is in 1), `close 7` (a
-//! connection), `gone B` (a waiter's client), `unblock B`, `untold B` (its last hand-off), `abdicate`, `queue 3`
+//! connection), `move k` (to another node), `count A k 9` (holds), `flush`, `mirror k`, `gone B` (a waiter's client), `unblock B`, `untold B` (its last hand-off), `abdicate`, `queue 3`
 //! (max-waiters), `wall 7` (the wall clock), `saw 9` (a token). The wall stands at 0, so tokens count from 1.
 
 use super::memory::{Content, Memory};
@@ -245,6 +245,18 @@ impl Stage {
                 self.engine.note(Note::Key(key(from)));
                 self.engine.note(Note::Arrived(key(to)));
             }
+            ["move", at] => {
+                self.memory.slots.insert(key(at), Content::Elsewhere);
+                self.engine.note(Note::Key(key(at)));
+            }
+            ["count", owner, at, holds] => {
+                let Some(Content::Lock(lock)) = self.memory.slots.get_mut(&key(at)) else {
+                    panic!("no lock")
+                };
+                let lease = *lock.get(owner.as_bytes()).expect("no holder");
+                let holds = Holds::new(number(holds) as u32).unwrap();
+                lock.set(owner.as_bytes(), crate::lock::Lease { holds, ..lease });
+            }
             ["flush"] => {
                 self.memory.slots.clear();
                 self.engine.note(Note::Database(None));
@@ -287,6 +299,7 @@ impl Stage {
         let holders = match self.memory.slots.get(at) {
             None => "free".into(),
             Some(Content::Foreign) => "foreign".into(),
+            Some(Content::Elsewhere) => "elsewhere".into(),
             Some(Content::Lock(lock)) => {
                 let one = |(owner, lease): (&Owner, &crate::lock::Lease)| {
                     let mode = match lease.mode {

@@ -580,6 +580,6 @@ fn bare_lock(lock: &Lock) -> Vec<(Owner, Lease)> {
 fn bare(content: &Content) -> Option<Vec<(Owner, Lease)>> {
     match content {
         Content::Lock(lock) => Some(bare_lock(lock)),
-        Content::Foreign => None,
+        Content::Foreign | Content::Elsewhere => None,
     }
 }

@@ -235,6 +235,19 @@ fn a_value_of_another_type_is_left_alone() {
 }
 
 #[test]
+fn holds_are_counted_up_to_2_to_the_31_less_1() {
+    check(
+        "A acquire k 100                    -> #1
+         count A k 2147483646
+         A reenter k 100                    -> x2147483647 #1
+         A reenter k 100                    -> HOLDSFULL
+         A reenter k 100 hold 2147483647    -> x2147483647 #1
+         A release k hold 2147483647        -> 2147483646
+         A release k all                    -> 0",
+    );
+}
+
+#[test]
 fn b108_one_owner_holds_once() {
     check(
         "A acquire k 100            -> #1
