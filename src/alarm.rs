@@ -108,9 +108,7 @@ fn drain(ctx: Ctx<'_>) {
 /// Whether there is more to do than to tell what was decided.
 fn is_due(now: &Now) -> bool {
     let state = state::borrow();
-    !inbox::is_empty()
-        || state.engine.has_notes()
-        || state.engine.next_due().is_some_and(|due| due <= now.at)
+    !inbox::is_empty() || state.engine.has_notes() || state.engine.next_due().is_some_and(|due| due <= now.at)
 }
 
 /// Ends every wait on a node whose cluster is down: it serves nobody, and its clients must look around.
@@ -164,7 +162,8 @@ fn has_enough_replicas(ctx: Ctx<'_>) -> bool {
 fn persists(ctx: Ctx<'_>) -> bool {
     let fields = [c"rdb_last_bgsave_status", c"aof_enabled", c"aof_last_write_status"];
     let fields = ctx.server_info(c"persistence", &fields);
-    let [dump, aof, log] = [0, 1, 2].map(|index| fields.get(index).and_then(Option::as_deref).unwrap_or("ok"));
+    let [dump, aof, log] =
+        [0, 1, 2].map(|index| fields.get(index).and_then(Option::as_deref).unwrap_or("ok"));
     let is = |name, value: &str| server_setting(ctx, name).is_some_and(|setting| setting == value);
     let dump_stops = dump != "ok" && is(c"stop-writes-on-bgsave-error", "yes") && !is(c"save", "");
     let log_stops = aof == "1" && log != "ok";

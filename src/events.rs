@@ -10,14 +10,20 @@ use crate::inbox::{self, Message};
 use crate::step::Step;
 use crate::told;
 use redislock_core::{Db, Key, Note, Session, Verdict};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// How many wait, and how many leases are tied to connections. With none of either, most events mean nothing.
 static WAITERS: AtomicUsize = AtomicUsize::new(0);
 static TIED: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether this server is the primary.
+static PRIMARY: AtomicBool = AtomicBool::new(true);
+
 /// Whether it is the module itself that deletes a key now.
 static OWN: AtomicBool = AtomicBool::new(false);
+
+/// The database that a key has just left by MOVE.
+static MOVED_FROM: AtomicU32 = AtomicU32::new(0);
 
 /// Says how much there is that events may matter for.
 pub(crate) fn expect(waiters: usize, tied: usize) {
@@ -37,6 +43,16 @@ pub(crate) fn own_deletion(delete: impl FnOnce()) {
     OWN.store(false, Ordering::Relaxed);
 }
 
+/// Whether this server is the primary.
+pub(crate) fn is_primary() -> bool {
+    PRIMARY.load(Ordering::Relaxed)
+}
+
+/// Takes note of the role that this server has when the module is loaded.
+pub(crate) fn start(ctx: Ctx<'_>) {
+    PRIMARY.store(ctx.flags().is_primary(), Ordering::Relaxed);
+}
+
 fn note(note: Note) {
     inbox::post(Message::Note(note));
 }
@@ -50,6 +66,17 @@ pub(crate) fn unlinked(name: &[u8]) {
 
 /// Something happened to a key.
 pub(crate) fn key_event(ctx: Ctx<'_>, event: &[u8], key: Str<'_>) {
+    look_at_event(ctx, event, key);
+    // Valkey 8.1 tells of the arrival on the caller's own connection, and leaves it in the other database then
+    // (valkey-io/valkey#4024). After COPY too, where nothing tells which one it came from.
+    match event {
+        b"move_from" => MOVED_FROM.store(ctx.db().0, Ordering::Relaxed),
+        b"move_to" => ctx.select(Db(MOVED_FROM.load(Ordering::Relaxed))),
+        _ => {}
+    }
+}
+
+fn look_at_event(ctx: Ctx<'_>, event: &[u8], key: Str<'_>) {
     let arrived = matches!(event, b"rename_to" | b"move_to" | b"restore");
     // A payload brings its own deadline, whatever time to live was said with it.
     let mirror = matches!(event, b"expire" | b"persist" | b"restore");
@@ -84,6 +111,7 @@ pub(crate) fn closed(_ctx: Ctx<'_>, id: u64) {
 
 /// This server has become the primary, or a replica.
 pub(crate) fn role_changed(ctx: Ctx<'_>, primary: bool) {
+    PRIMARY.store(primary, Ordering::Relaxed);
     if !primary {
         let mut step = Step::begin(ctx, None);
         step.state().engine.abdicate(&Verdict::Unblocked);

@@ -25,6 +25,7 @@ pub(crate) struct State {
 pub(crate) fn start(ctx: Ctx<'_>) -> Result<(), String> {
     clock::start().map_err(|error| format!("the system has no clock that counts suspend: {error}"))?;
     crate::alarm::start(ctx)?;
+    crate::events::start(ctx);
     STATE.get_or_init(|| {
         MainThread::new(State {
             engine: Engine::new(settings::max_waiters()),

@@ -1,5 +1,6 @@
 //! One step of the module: from a command's arguments, or a timer, to effects that are carried out.
 
+use crate::error::Error;
 use crate::ffi::{Ctx, Str};
 use crate::keys::Keys;
 use crate::state::{self, State};
@@ -17,13 +18,19 @@ pub(crate) struct Step<'a> {
 
 impl<'a> Step<'a> {
     /// Begins the step of a command that may write. What happened before it comes first.
-    pub(crate) fn of_command(ctx: Ctx<'a>, named: Option<Str<'a>>) -> Self {
+    ///
+    /// The server lets no client write to a replica, unless it is told to. A lock can't be had there even then: the
+    /// primary decides.
+    pub(crate) fn of_command(ctx: Ctx<'a>, named: Option<Str<'a>>) -> Result<Self, Error> {
+        if !events::is_primary() {
+            return Err(Error::Refused("READONLY locks can't be changed on a replica"));
+        }
         let mut step = Self::begin(ctx, named);
         if step.state.engine.has_notes() {
             let (engine, keys, now) = step.parts();
             engine.drain(keys, now);
         }
-        step
+        Ok(step)
     }
 
     /// Begins a step, and reads the inbox.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redislock_testkit::{
-    Builder, Client, Clock, Fsync, Holder, LockInfo, Server, Version, cmd, eventually, every_server,
-    now_ms, promote, wait_in_sync,
+    Builder, Client, Clock, Fsync, Holder, LockInfo, Server, Version, cmd, eventually, every_server, now_ms,
+    promote, wait_in_sync,
 };
 
 const SOON: Duration = Duration::from_secs(20);
@@ -489,8 +489,10 @@ every_server! {
         assert!(cmd!(client, "LOCK.ACQUIRE", "k", "B", 50_000).int() > fence, "the old name is free");
         assert_eq!(cmd!(client, "RENAMENX", "k2", "k3").int(), 1);
         assert_eq!(cmd!(client, "MOVE", "k3", 1).int(), 1);
+        cmd!(client, "SET", "here", "v").ok();
         cmd!(client, "LOCK.RENEW", "k3", "A", 50_000).nil();
         cmd!(client, "SELECT", 1).ok();
+        assert_eq!(cmd!(client, "EXISTS", "here").int(), 0, "MOVE leaves the connection where it is");
         let left = cmd!(client, "PTTL", "k3").int();
         assert!((1..=50_000).contains(&left), "{left}");
         assert_eq!(cmd!(client, "LOCK.RELEASE", "k3", "A").int(), 0);

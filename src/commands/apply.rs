@@ -45,7 +45,10 @@ impl Command for Apply {
 fn unreadable(ctx: Ctx<'_>, error: &DecodeError) -> Error {
     ctx.log(c"warning", &format!("redislock: a record can't be read: {error}"));
     if ctx.flags().is_loading() {
-        ctx.log(c"warning", "redislock: the AOF holds locks that this build can't read. Load a newer module.");
+        ctx.log(
+            c"warning",
+            "redislock: the AOF holds locks that this build can't read. Load a newer module.",
+        );
         std::process::exit(1);
     }
     Error::Refused("ERR the record can't be read, see the server's log")

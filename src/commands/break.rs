@@ -32,7 +32,7 @@ impl Command for Break {
         }
         let fence = if args.position() < call.argv.len() { Some(args.fence("fence")?) } else { None };
         args.end()?;
-        let mut step = call.step(call.argv.get(1).ok_or(Error::Arity)?);
+        let mut step = call.step(name)?;
         let key = step.key(name);
         let (engine, port, now) = step.parts();
         Ok(Reply::Int(engine.revoke(port, now, key, owner, fence)? as u64))

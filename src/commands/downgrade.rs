@@ -22,7 +22,7 @@ impl Command for Downgrade {
     fn run(call: &Call<'_>, args: &mut Args<'_>) -> Result<Reply, Error> {
         let (name, owner) = (args.key()?, args.owner()?);
         args.end()?;
-        let mut step = call.step(call.argv.get(1).ok_or(Error::Arity)?);
+        let mut step = call.step(name)?;
         let key = step.key(name);
         let (engine, port, now) = step.parts();
         Ok(Reply::fence(engine.downgrade(port, now, key, owner)?))

@@ -23,7 +23,7 @@ impl Command for SetFence {
     fn run(call: &Call<'_>, args: &mut Args<'_>) -> Result<Reply, Error> {
         let (name, owner, token) = (args.key()?, args.owner()?, args.fence("token")?);
         args.end()?;
-        let mut step = call.step(call.argv.get(1).ok_or(Error::Arity)?);
+        let mut step = call.step(name)?;
         let key = step.key(name);
         let (engine, port, now) = step.parts();
         Ok(Reply::fence(engine.raise(port, now, key, owner, token)?))

@@ -3,7 +3,7 @@
 use super::{Access, Call, Command, Keys, Param, ParamKind, Reply, Spec};
 use crate::args::Args;
 use crate::error::Error;
-use crate::ffi::inner_call::{Refused, name_keys, run_as_caller};
+use crate::ffi::inner_call::{can_run_as_caller, is_admin, name_keys, run_as_caller};
 
 pub(super) struct Guard;
 
@@ -30,11 +30,17 @@ impl Command for Guard {
 
     fn run(call: &Call<'_>, args: &mut Args<'_>) -> Result<Reply, Error> {
         let (name, owner) = (args.key()?, args.owner()?);
-        if args.key()?.as_bytes().eq_ignore_ascii_case(b"LOCK.GUARD") {
+        if !can_run_as_caller() {
+            return Err(Error::Refused("ERR LOCK.GUARD needs Redis 7.0 or later, or Valkey"));
+        }
+        if is_nested(call) {
             return Err(Error::Refused("ERR LOCK.GUARD can't guard a LOCK.GUARD"));
         }
+        if is_admin(call.argv, INNER) {
+            return Err(Error::Refused("ERR LOCK.GUARD can't guard a command for administrators"));
+        }
         let held = {
-            let mut step = call.step(call.argv.get(1).ok_or(Error::Arity)?);
+            let mut step = call.step(name)?;
             let key = step.key(name);
             let (engine, port, now) = step.parts();
             engine.lease(port, now, key, owner)?.is_some()
@@ -43,17 +49,19 @@ impl Command for Guard {
             return Err(Error::Refused("NOTHELD this owner does not hold the lock, and nothing was run"));
         }
         // The step is over: the inner command may be one of the module's own.
-        match run_as_caller(call.ctx, call.argv, INNER) {
-            Ok(()) => Ok(Reply::Sent),
-            Err(Refused::Unsupported) => {
-                Err(Error::Refused("ERR LOCK.GUARD needs Redis 7.0 or later, or Valkey"))
-            }
-            Err(Refused::Errno(error)) => Err(Error::Inner(error)),
-        }
+        run_as_caller(call.ctx, call.argv, INNER).map(|()| Reply::Sent).map_err(Error::Inner)
     }
 
+    /// A guard within a guard has no keys to look for: it is refused. To look would go as deep as a caller likes.
     fn find_keys(call: &Call<'_>) {
         call.ctx.key_at(1);
-        name_keys(call.ctx, call.argv, INNER);
+        if !is_nested(call) {
+            name_keys(call.ctx, call.argv, INNER);
+        }
     }
+}
+
+fn is_nested(call: &Call<'_>) -> bool {
+    let inner = call.argv.get(INNER);
+    inner.is_some_and(|inner| inner.as_bytes().eq_ignore_ascii_case(Guard::SPEC.name.to_bytes()))
 }

@@ -210,7 +210,7 @@ impl<'a> Call<'a> {
     }
 
     /// Begins the step that carries the command out.
-    pub(crate) fn step(&self, key: Str<'a>) -> Step<'a> {
+    pub(crate) fn step(&self, key: Str<'a>) -> Result<Step<'a>, Error> {
         Step::of_command(self.ctx, Some(key))
     }
 

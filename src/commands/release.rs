@@ -28,7 +28,7 @@ impl Command for Release {
             None if options.all => Portion::All,
             None => Portion::One,
         };
-        let mut step = call.step(call.argv.get(1).ok_or(Error::Arity)?);
+        let mut step = call.step(name)?;
         let key = step.key(name);
         let (engine, port, now) = step.parts();
         Ok(Reply::number(engine.release(port, now, key, owner, portion)?))

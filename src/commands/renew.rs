@@ -22,7 +22,7 @@ impl Command for Renew {
     fn run(call: &Call<'_>, args: &mut Args<'_>) -> Result<Reply, Error> {
         let (name, owner, ttl) = (args.key()?, args.owner()?, args.ttl()?);
         let session = call.session(args.options(&["SESSION"])?.session)?;
-        let mut step = call.step(call.argv.get(1).ok_or(Error::Arity)?);
+        let mut step = call.step(name)?;
         let key = step.key(name);
         let (engine, port, now) = step.parts();
         Ok(Reply::fence(engine.renew(port, now, key, owner, ttl, session)?))

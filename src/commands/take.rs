@@ -3,6 +3,7 @@
 use super::{Call, Reply};
 use crate::error::Error;
 use crate::ffi::Str;
+use crate::step::Step;
 use crate::waiting::Claim;
 use redislock_core::{Answer, Ask, Key, Millis, Owner, Wait};
 
@@ -13,8 +14,7 @@ pub(super) fn take(
     ask: &Ask<'_>,
     wait: Option<u64>,
 ) -> Result<Reply, Error> {
-    let named = call.argv.get(if names.len() == 1 { 1 } else { 2 });
-    let mut step = crate::step::Step::of_command(call.ctx, named);
+    let mut step = Step::of_command(call.ctx, names.first().copied())?;
     // Where nothing may block, to wait means to try.
     let wait = wait.filter(|_| !call.ctx.flags().denies_blocking());
     let wait = wait.map(|wait| Wait { until: (wait > 0).then(|| Millis(step.now().at.0 + wait)) });

@@ -179,8 +179,8 @@ impl<'a> Ctx<'a> {
     /// Begins a map of so many pairs: a flat array for RESP2, and on servers whose modules know no maps.
     pub(crate) fn reply_map(self, pairs: usize) {
         match optional!(RedisModule_ReplyWithMap) {
-            // SAFETY: a living context.
             Some(reply) => {
+                // SAFETY: a living context.
                 unsafe { reply(self.raw, c_long::try_from(pairs).unwrap_or(0)) };
             }
             None => self.reply_array(2 * pairs),

@@ -2,6 +2,7 @@
 
 use super::api::{optional, required};
 use super::context::Ctx;
+use super::main_thread::MainThread;
 use super::string::{Argv, Str};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -82,23 +83,46 @@ unsafe fn text(reply: *mut raw::RedisModuleCallReply) -> Option<String> {
     }
 }
 
-/// Why a command that a guard holds was not run.
-pub(crate) enum Refused {
-    /// This server can't run it with the caller's rights.
-    Unsupported,
-    /// The server gave no reply, for this reason.
-    Errno(std::io::Error),
+/// Whether this server can run a command with its caller's rights. What judges commands came with that, in 7.0.
+pub(crate) fn can_run_as_caller() -> bool {
+    optional!(RedisModule_ACLCheckCommandPermissions).is_some()
+}
+
+/// A user who may do everything but what an administrator does.
+static COMMONER: MainThread<*mut raw::RedisModuleUser> = MainThread::new(null_mut());
+
+fn commoner() -> *mut raw::RedisModuleUser {
+    let mut commoner = COMMONER.borrow();
+    if commoner.is_null() {
+        // SAFETY: the texts are copied. The user is never given back, as the module is never unloaded.
+        unsafe {
+            *commoner = required!(RedisModule_CreateModuleUser)(c"redislock-commoner".as_ptr());
+            for rule in [c"allkeys", c"allchannels", c"allcommands", c"-@admin"] {
+                required!(RedisModule_SetModuleUserACL)(*commoner, rule.as_ptr());
+            }
+        }
+    }
+    *commoner
+}
+
+/// Whether a command, with its arguments, is one for administrators. One that the server does not know is not.
+pub(crate) fn is_admin(args: Argv<'_>, first: usize) -> bool {
+    let command = args.raw_from(first);
+    let Ok(count) = c_int::try_from(command.len()) else { return false };
+    let Some(check) = optional!(RedisModule_ACLCheckCommandPermissions) else { return false };
+    // SAFETY: a living user, and arguments that the call only reads.
+    let refused =
+        unsafe { check(commoner(), command.as_ptr().cast_mut(), count) } != raw::REDISMODULE_OK as c_int;
+    refused && std::io::Error::last_os_error().raw_os_error() == Some(libc::EACCES)
 }
 
 /// Runs a command as the caller's own, and answers with its reply: with the caller's rights, what a script may not
 /// run refused, and the server's memory limit minded.
-pub(crate) fn run_as_caller(ctx: Ctx<'_>, args: Argv<'_>, first: usize) -> Result<(), Refused> {
-    // The caller's user came with 7.0, and so did the settings that modules register: a server that has one has both.
-    if optional!(RedisModule_RegisterNumericConfig).is_none() {
-        return Err(Refused::Unsupported);
-    }
-    let Some(name) = args.get(first) else { return Err(Refused::Unsupported) };
-    let name = CString::new(name.as_bytes()).unwrap_or_default();
+///
+/// # Errors
+/// The server gave no reply, for this reason.
+pub(crate) fn run_as_caller(ctx: Ctx<'_>, args: Argv<'_>, first: usize) -> std::io::Result<()> {
+    let name = args.get(first).and_then(|name| CString::new(name.as_bytes()).ok()).unwrap_or_default();
     let rest = args.raw_from(first + 1);
     // SAFETY: a living context; `v` takes an array of strings and its length. The reply is given back.
     unsafe {
@@ -110,7 +134,7 @@ pub(crate) fn run_as_caller(ctx: Ctx<'_>, args: Argv<'_>, first: usize) -> Resul
             rest.len(),
         );
         if reply.is_null() {
-            return Err(Refused::Errno(std::io::Error::last_os_error()));
+            return Err(std::io::Error::last_os_error());
         }
         required!(RedisModule_ReplyWithCallReply)(ctx.raw(), reply);
         required!(RedisModule_FreeCallReply)(reply);

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use redis::{Value, cmd};
 use tokio::time::sleep;
 
 use crate::clock::Moment;
@@ -23,6 +24,9 @@ use crate::owner::Owner;
 use crate::release::{Hold, Released};
 use crate::ttl::Ttl;
 use crate::vote::{Vote, Votes};
+
+/// A server's reply to a command of your own.
+pub use redis::Value as Reply;
 
 /// A held lock, or one hold of it.
 ///
@@ -286,6 +290,53 @@ impl Guard {
         match holding.loss() {
             Some(reason) => Err(Error::Lost(reason)),
             None => Err(Error::NoQuorum { votes: Votes(votes) }),
+        }
+    }
+
+    /// Runs a command on the server if, at that instant, this owner still holds the lock, and answers with its reply: a
+    /// holder that was paused or cut off cannot write what the server holds. Redis 7.0 and later; one node, one key.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the lock is not held: nothing ran. [`Error::Rejected`] when the server refuses the command,
+    /// [`Error::NoQuorum`] when it was not answered: then it may have run. [`Error::Configuration`] with several nodes
+    /// or keys, where no single instant exists.
+    ///
+    /// ```
+    /// # mod doc { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/doc.rs")); } doc::with_server(|url| async move {
+    /// # let locker = redislock_client::Locker::builder().node(&url)?.build()?;
+    /// let guard = locker.lock("stock:7:lock").acquire().await?;
+    /// let left = guard.guarded(["DECR", "stock:7"]).await?;
+    /// assert_eq!(left, redislock_client::Reply::Int(-1));
+    /// # guard.release().await?;
+    /// # Ok(()) });
+    /// ```
+    pub async fn guarded<A: AsRef<[u8]>>(
+        &self,
+        command: impl IntoIterator<Item = A>,
+    ) -> Result<Reply, Error> {
+        let holding = self.holding();
+        let ([key], [link]) = (&holding.terms.keys[..], &holding.core.links[..]) else {
+            return Err(Error::Configuration("a guarded command needs one node and one key".into()));
+        };
+        if let Some(reason) = holding.loss() {
+            return Err(Error::Lost(reason));
+        }
+        let mut guarded = cmd("LOCK.GUARD").arg(key).arg(holding.owner.as_bytes()).take();
+        for part in command {
+            guarded.arg(part.as_ref());
+        }
+        match link.call(&[guarded]).await.map(|mut replies| replies.pop().unwrap_or(Value::Nil)) {
+            Ok(Value::ServerError(error)) if error.code() == "NOTHELD" => {
+                let reason = LossReason::Taken { votes: Votes(vec![Some(Vote::Denied)]) };
+                holding.lose(reason.clone());
+                Err(Error::Lost(reason))
+            }
+            Ok(Value::ServerError(error)) => {
+                let message = format!("{} {}", error.code(), error.details().unwrap_or_default());
+                Err(Error::Rejected { node: 0, message })
+            }
+            Ok(reply) => Ok(reply),
+            Err(error) => Err(Error::NoQuorum { votes: Votes(vec![Some(Vote::Unreachable(error))]) }),
         }
     }
 

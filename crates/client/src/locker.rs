@@ -98,6 +98,21 @@ impl Locker {
         LockRequest::new(self.clone(), vec![key.as_ref().to_vec()])
     }
 
+    /// A request for several locks at once: all or none of them, with one lease and one fence. While it waits it holds
+    /// none of them, and nobody who came later passes it in any. In a cluster all keys are in one slot.
+    ///
+    /// ```
+    /// # mod doc { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/doc.rs")); } doc::with_server(|url| async move {
+    /// # let locker = redislock_client::Locker::builder().node(&url)?.build()?;
+    /// let both = locker.lock_all(["from:1", "to:2"]).acquire().await?;
+    /// assert!(locker.lock("to:2").try_acquire().await.is_err());
+    /// both.release().await?;
+    /// # Ok(()) });
+    /// ```
+    pub fn lock_all<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
+        LockRequest::new(self.clone(), keys.into_iter().map(|key| key.as_ref().to_vec()).collect())
+    }
+
     /// The configured nodes, in the order in which votes are listed.
     ///
     /// ```

@@ -314,6 +314,9 @@ impl LockRequest {
         if matches!(self.mode, Mode::Limited(0)) {
             return wrong("a limit must be at least 1");
         }
+        if self.keys.is_empty() {
+            return wrong("a request names at least one key");
+        }
         if self.keys.len() > 1 && (self.reentrant || self.mode != Mode::Exclusive) {
             return wrong("several keys at once are taken exclusively and are not reentrant");
         }

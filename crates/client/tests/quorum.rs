@@ -78,7 +78,7 @@ async fn b65_a_server_listed_twice_votes_once() {
     let servers = servers(2);
     let again = Proxy::new(servers[0].addr());
     let urls = [servers[0].url(), again.url(), servers[1].url()];
-    let locker = Locker::builder().nodes(urls).unwrap().node_timeout(ms(100)).build().unwrap();
+    let locker = Locker::builder().nodes(urls).unwrap().node_timeout(ms(250)).build().unwrap();
     let guard = locker.lock("k").try_acquire().await.unwrap();
     guard.release().await.unwrap();
     servers[1].kill9();
@@ -96,7 +96,7 @@ async fn b67_hanging_and_unresolvable_servers_stall_nothing_and_come_back() {
     let proxies = proxies(&servers);
     let mut urls: Vec<_> = proxies.iter().map(Proxy::url).collect();
     urls[4] = "redis://no-such-host.invalid:6379".into();
-    let locker = Locker::builder().nodes(urls).unwrap().node_timeout(ms(100)).build().unwrap();
+    let locker = Locker::builder().nodes(urls).unwrap().node_timeout(ms(250)).build().unwrap();
     locker.lock("warm-up").acquire().await.unwrap().release().await.unwrap();
     proxies[3].drop_requests(true);
     for round in 0..10 {
@@ -128,9 +128,9 @@ async fn b67_a_late_grant_is_released() {
     for other in &mut others {
         assert!(cmd!(other, "LOCK.ACQUIRE", "k", "X", 20_000).int() > 0);
     }
-    proxies[2].delay_requests(ms(200));
+    proxies[2].delay_requests(ms(400));
     assert!(matches!(locker.lock("k").ttl(ms(20_000)).try_acquire().await, Err(Error::Refused { .. })));
-    tokio::time::sleep(ms(500)).await;
+    tokio::time::sleep(ms(1000)).await;
     assert!(calls(&servers[2], "lock.acquire") >= 2, "it was asked");
     assert!(!is_locked(&servers[2], "k"));
 }

@@ -53,3 +53,36 @@ impl Counter {
         self.0.max(Fence(wall_micros.saturating_add(Self::LEAP_MAX).min(Fence::MAX.0)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_stay_below_2_to_the_53() {
+        assert_eq!(Fence::new(Fence::MAX.get()), Some(Fence::MAX));
+        assert_eq!(Fence::new(1 << 53), None);
+        assert_eq!(Fence::new(u64::MAX), None);
+    }
+
+    #[test]
+    fn the_next_token_is_the_higher_of_counter_and_clock() {
+        let mut counter = Counter::default();
+        assert_eq!(counter.next(0), Fence::new(1));
+        assert_eq!(counter.next(70), Fence::new(70));
+        counter.raise(Fence(70));
+        counter.raise(Fence(30));
+        assert_eq!(counter.last(), Fence(70));
+        assert_eq!(counter.next(70), Fence::new(71));
+        counter.raise(Fence::MAX);
+        assert_eq!(counter.next(0), None);
+        assert_eq!(Counter::default().next(u64::MAX), None);
+    }
+
+    #[test]
+    fn the_ceiling_is_a_leap_year_ahead_of_the_clock_or_what_was_seen() {
+        assert_eq!(Counter::default().ceiling(5), Fence(5 + 366 * 86_400 * 1_000_000));
+        assert_eq!(Counter::default().ceiling(u64::MAX), Fence::MAX);
+        assert_eq!(Counter(Fence::MAX).ceiling(5), Fence::MAX);
+    }
+}

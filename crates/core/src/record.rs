@@ -144,11 +144,15 @@ pub fn decode_record(bytes: &[u8], offset: Offset) -> Result<Record<'_>, DecodeE
 }
 
 fn put_int(out: &mut Vec<u8>, mut value: u64) {
+    let mut bytes = [0; 10];
+    let mut len = 0;
     while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
+        bytes[len] = (value & 0x7f) as u8 | 0x80;
         value >>= 7;
+        len += 1;
     }
-    out.push(value as u8);
+    bytes[len] = value as u8;
+    out.extend_from_slice(&bytes[..=len]);
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

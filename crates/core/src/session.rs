@@ -28,8 +28,11 @@ impl Session {
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct Ties {
     by_session: BTreeMap<Session, BTreeSet<(KeyBuf, Owner)>>,
-    by_key: BTreeMap<Db, BTreeMap<Box<[u8]>, BTreeMap<Owner, Session>>>,
+    by_key: BTreeMap<Db, BTreeMap<Box<[u8]>, Owners>>,
 }
+
+/// The tied leases of one key.
+type Owners = BTreeMap<Owner, Session>;
 
 impl Ties {
     /// The connection that this owner's lease of the key is tied to.
@@ -37,7 +40,7 @@ impl Ties {
         self.at(key)?.get(owner).copied()
     }
 
-    fn at(&self, key: Key<'_>) -> Option<&BTreeMap<Owner, Session>> {
+    fn at(&self, key: Key<'_>) -> Option<&Owners> {
         self.by_key.get(&key.db)?.get(key.name)
     }
 

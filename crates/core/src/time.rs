@@ -65,3 +65,37 @@ impl Offset {
         Millis(wall.saturating_add_signed(self.0.saturating_neg()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_length_is_never_zero_and_a_point_never_wraps() {
+        assert_eq!(Ttl::new(0), None);
+        let longest = Ttl::new(u64::MAX).unwrap();
+        assert_eq!(longest.get(), u64::MAX);
+        assert_eq!(Millis(5).after(longest), Millis(u64::MAX));
+        assert_eq!(Millis(5).since(Millis(7)), 0);
+        assert_eq!(Millis(7).since(Millis(5)), 2);
+    }
+
+    #[test]
+    fn no_offset_wraps() {
+        for offset in [Offset(i64::MIN), Offset(-1), Offset(0), Offset(1), Offset(i64::MAX)] {
+            for point in [0, 1, u64::MAX - 1, u64::MAX] {
+                let _ = (offset.to_wall(Millis(point)), offset.to_steady(point));
+            }
+        }
+        assert_eq!(Offset(-5).to_wall(Millis(3)), 0);
+        assert_eq!(Offset(5).to_steady(3), Millis(0));
+    }
+
+    proptest! {
+        #[test]
+        fn wall_and_steady_time_are_inverse(at in 1_u64 << 42..1 << 52, offset in -(1_i64 << 41)..1 << 52) {
+            prop_assert_eq!(Offset(offset).to_steady(Offset(offset).to_wall(Millis(at))), Millis(at));
+        }
+    }
+}

@@ -33,6 +33,7 @@ mod reply;
 mod server;
 mod version;
 mod wait;
+mod waiting;
 
 pub use builder::{Builder, Fsync};
 pub use client::{Arg, Client};
@@ -47,3 +48,4 @@ pub use reply::Reply;
 pub use server::Server;
 pub use version::{Version, on_every_server};
 pub use wait::{Outcome, eventually, now_ms};
+pub use waiting::{holders, until_blocked, until_waiting, waiters};

@@ -30,7 +30,7 @@ pub fn builder<'a>(servers: impl IntoIterator<Item = &'a Server>) -> LockerBuild
     Locker::builder()
         .nodes(servers.into_iter().map(Server::url))
         .expect("their URLs are good")
-        .node_timeout(ms(100))
+        .node_timeout(ms(250))
 }
 
 pub fn locker<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Locker {
@@ -43,7 +43,7 @@ pub fn proxies(servers: &[Server]) -> Vec<Proxy> {
 
 pub fn locker_behind(proxies: &[Proxy]) -> Locker {
     let builder = Locker::builder().nodes(proxies.iter().map(Proxy::url)).expect("their URLs are good");
-    builder.node_timeout(ms(100)).build().expect("a locker")
+    builder.node_timeout(ms(250)).build().expect("a locker")
 }
 
 /// Whether somebody holds or waits for the key.

@@ -14,7 +14,6 @@ pub use notes::Note;
 use crate::fence::{Counter, Fence};
 use crate::key::Key;
 use crate::lock::{Lease, Lock};
-use crate::owner::Owner;
 use crate::queue::{Queue, WaiterId};
 use crate::request::Verdict;
 use crate::session::{Session, Ties};
@@ -218,7 +217,7 @@ impl Engine {
     fn lapse<K: Keyspace>(&mut self, keys: &mut K, now: Millis, key: Key<'_>) {
         loop {
             let Slot::Held(lock) = keys.find(key) else { return };
-            let Some(owner) = lock.lapsed(now).map(Owner::clone) else { return };
+            let Some(owner) = lock.lapsed(now).cloned() else { return };
             self.end(keys, key, owner.as_bytes(), Event::Lapsed);
         }
     }

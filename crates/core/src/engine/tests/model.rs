@@ -45,8 +45,6 @@ pub(super) enum Said {
     Count(u32),
     /// The owner holds nothing.
     Nothing,
-    /// Nothing to be said.
-    Done,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
