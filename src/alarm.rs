@@ -41,6 +41,18 @@ pub(crate) fn owe() {
     }
 }
 
+/// Calls for a drain in the next turn of the server's loop. A timer that was set by a timer may take until the next
+/// millisecond, so that one is not relied on.
+pub(crate) fn owe_next_turn() {
+    let mut turn = TURN.borrow();
+    detached::with(|ctx| {
+        if let Some(late) = turn.take() {
+            late.stop(ctx);
+        }
+        *turn = Some(Timer::start(ctx, Bell::Turn, 0));
+    });
+}
+
 /// Sees to it that there is a drain when something is next to be done.
 pub(crate) fn expect(state: &State, now: Millis) {
     if state.waiting.owes_answers() {

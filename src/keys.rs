@@ -5,6 +5,7 @@ use crate::ffi::inner_call::serves;
 use crate::ffi::key::Content;
 use crate::ffi::string::OwnedStr;
 use crate::ffi::{Ctx, OpenKey, Str};
+use crate::slot::slot_of;
 use redis_module::raw;
 use redislock_core::record::{Record, encode_record};
 use redislock_core::{Change, Db, Event, Fence, Key, Keyspace, Lock, Offset, Slot};
@@ -19,8 +20,7 @@ pub(crate) struct Keys<'a> {
     offset: Offset,
     home: Db,
     selected: Db,
-    /// Whether this is a drain on a node of a cluster, which may touch keys that have moved to other nodes.
-    follows_slots: bool,
+    is_cluster: bool,
     /// The key that the command names first. Its name need not be copied.
     named: Option<Str<'a>>,
     first: Option<Open<'a>>,
@@ -61,18 +61,8 @@ impl<'a> Keys<'a> {
     /// The keys for a step in this context. `named` is the argument that names its first key, and `record` a buffer.
     pub(crate) fn new(ctx: Ctx<'a>, offset: Offset, named: Option<Str<'a>>, record: Vec<u8>) -> Self {
         let home = ctx.db();
-        let follows_slots = named.is_none() && ctx.flags().is_cluster();
-        Self {
-            ctx,
-            offset,
-            home,
-            selected: home,
-            follows_slots,
-            named,
-            first: None,
-            rest: Vec::new(),
-            record,
-        }
+        let is_cluster = ctx.flags().is_cluster();
+        Self { ctx, offset, home, selected: home, is_cluster, named, first: None, rest: Vec::new(), record }
     }
 
     /// Closes all keys, and gives the buffer back.
@@ -144,12 +134,18 @@ impl<'a> Keys<'a> {
 }
 
 impl Keyspace for Keys<'_> {
+    /// While a command runs on a node of a cluster, newer servers look for every key in the slot of the command.
+    fn reaches(&self, key: Key<'_>) -> bool {
+        let named = self.named.filter(|_| self.is_cluster);
+        named.is_none_or(|named| slot_of(named.as_bytes()) == slot_of(key.name))
+    }
+
     fn find(&mut self, key: Key<'_>) -> Slot<'_> {
-        let may_be_foreign = self.follows_slots;
+        // A command was sent to the right node, or the server would have answered it otherwise. Others may have
+        // moved away. While a slot moves, a lock that is still here is served here.
+        let may_be_foreign = self.is_cluster && self.named.is_none_or(|named| named.as_bytes() != key.name);
         let ctx = self.ctx;
         let open = self.open(key);
-        // A command was sent to the right node, or the server would have answered it otherwise. While a slot moves,
-        // a lock that is still here is served here.
         let foreign = may_be_foreign
             && matches!(open.key.content(), Content::Empty)
             && !serves(ctx, open.name.as_str());

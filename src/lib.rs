@@ -16,6 +16,7 @@ mod inbox;
 mod keys;
 mod persistence;
 mod settings;
+mod slot;
 mod state;
 mod step;
 mod told;

@@ -17,7 +17,8 @@ pub(crate) struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// Begins the step of a command that may write. What happened before it comes first.
+    /// Begins the step of a command that may write. Each request to the engine lets what happened before it come
+    /// first, as far as the keys are within reach.
     ///
     /// The server lets no client write to a replica, unless it is told to. A lock can't be had there even then: the
     /// primary decides.
@@ -25,12 +26,7 @@ impl<'a> Step<'a> {
         if !events::is_primary() {
             return Err(Error::Refused("READONLY locks can't be changed on a replica"));
         }
-        let mut step = Self::begin(ctx, named);
-        if step.state.engine.has_notes() {
-            let (engine, keys, now) = step.parts();
-            engine.drain(keys, now);
-        }
-        Ok(step)
+        Ok(Self::begin(ctx, named))
     }
 
     /// Begins a step, and reads the inbox.

@@ -28,8 +28,8 @@ pub(crate) fn told(client: u64, claim: Claim, grant: Grant) {
     let mut filter = FILTER.borrow();
     if filter.is_none() {
         *filter = command_filter::add();
+        alarm::owe_next_turn();
     }
-    alarm::owe();
 }
 
 /// A connection has closed. Returns what it was told in vain.

@@ -8,9 +8,9 @@ use crate::waiting::Claim;
 use redislock_core::{Answer, Ask, Key, Millis, Owner, Wait};
 
 /// Asks the core, and blocks the caller where the request waits.
-pub(super) fn take(
-    call: &Call<'_>,
-    names: &[Str<'_>],
+pub(super) fn take<'a>(
+    call: &Call<'a>,
+    names: &[Str<'a>],
     ask: &Ask<'_>,
     wait: Option<u64>,
 ) -> Result<Reply, Error> {

@@ -43,6 +43,7 @@ pub(crate) fn missing() -> Option<&'static str> {
         RedisModule_Call,
         RedisModule_CallReplyArrayElement,
         RedisModule_CallReplyStringPtr,
+        RedisModule_CallReplyType,
         RedisModule_CloseKey,
         RedisModule_CreateCommand,
         RedisModule_CreateDataType,

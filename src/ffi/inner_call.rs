@@ -136,10 +136,28 @@ pub(crate) fn run_as_caller(ctx: Ctx<'_>, args: Argv<'_>, first: usize) -> std::
         if reply.is_null() {
             return Err(std::io::Error::last_os_error());
         }
-        required!(RedisModule_ReplyWithCallReply)(ctx.raw(), reply);
+        if is_denied(reply) {
+            ctx.reply_error(
+                "NOPERM this user may not run the guarded command, or not with these keys or channels",
+            );
+        } else {
+            required!(RedisModule_ReplyWithCallReply)(ctx.raw(), reply);
+        }
         required!(RedisModule_FreeCallReply)(reply);
     }
     Ok(())
+}
+
+/// Whether the caller has no right to the command, on a server that has another code for that in calls (7.0).
+///
+/// # Safety
+/// `reply` is a living reply.
+unsafe fn is_denied(reply: *mut raw::RedisModuleCallReply) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe {
+        required!(RedisModule_CallReplyType)(reply) == raw::REDISMODULE_REPLY_ERROR as c_int
+            && text(reply).is_some_and(|error| error.starts_with("ERR acl verification failed"))
+    }
 }
 
 /// Says where the keys of a guarded command are, as far as the server can tell, and what it does to them.

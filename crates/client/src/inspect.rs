@@ -176,7 +176,7 @@ impl Locker {
                 return Err(Error::Configuration("a grant is named by its owner and its fence".into()));
             }
         }
-        Ok(self.each(&command, |reply| number(reply)).await)
+        Ok(self.each(&command, number).await)
     }
 
     async fn each<T>(&self, command: &Cmd, read: impl Fn(&Value) -> Option<T>) -> Vec<PerNode<T>> {

@@ -3,6 +3,8 @@
 mod acquisition;
 mod attempt;
 mod backoff;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 mod clock;
 mod command;
 mod contention;

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::acquisition::Now;
 use crate::clock::Moment;
@@ -58,8 +58,26 @@ pub(crate) struct Core {
     /// The highest fence seen from any node, for any lock.
     highest_fence: AtomicU64,
     pub(crate) default_ttl: Duration,
+    /// How many releases are under way.
+    background: watch::Sender<usize>,
     /// What this locker holds or is about to take, and the shared state of what is held.
     claims: Mutex<HashMap<Claim, Claimed>>,
+}
+
+/// Counts one piece of work in the background.
+struct UnderWay(watch::Sender<usize>);
+
+impl UnderWay {
+    fn new(background: &watch::Sender<usize>) -> Self {
+        background.send_modify(|count| *count += 1);
+        Self(background.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 /// The keys and the owner.
@@ -113,6 +131,24 @@ impl Locker {
         LockRequest::new(self.clone(), keys.into_iter().map(|key| key.as_ref().to_vec()).collect())
     }
 
+    /// Waits until all releases that are under way in the background are answered, or as long as their leases may run.
+    /// A program that ends right after it dropped a guard does well to wait for this, within a limit of its own.
+    ///
+    /// ```
+    /// # mod doc { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/doc.rs")); } doc::with_server(|url| async move {
+    /// # let locker = redislock_client::Locker::builder().node(&url)?.build()?;
+    /// use std::time::Duration;
+    ///
+    /// drop(locker.lock("k").acquire().await?);
+    /// tokio::time::timeout(Duration::from_secs(1), locker.drain()).await?;
+    /// assert_eq!(locker.info("k").await.remove(0).answer?, None);
+    /// # Ok(()) });
+    /// ```
+    pub async fn drain(&self) {
+        // The sender lives in the core, so that this ends only when the count is zero.
+        let _ = self.core.background.subscribe().wait_for(|count| *count == 0).await;
+    }
+
     /// The configured nodes, in the order in which votes are listed.
     ///
     /// ```
@@ -159,7 +195,11 @@ impl Core {
     /// caller sends next.
     pub(crate) fn start(&self, work: impl Future<Output = ()> + Send + 'static) {
         let _here = self.surroundings.runtime.enter();
-        let mut work = Box::pin(work);
+        let under_way = UnderWay::new(&self.background);
+        let mut work = Box::pin(async move {
+            work.await;
+            drop(under_way);
+        });
         if (&mut work).now_or_never().is_none() {
             self.surroundings.runtime.spawn(work);
         }
@@ -351,6 +391,7 @@ impl LockerBuilder {
             contention: Contention::new(),
             highest_fence: AtomicU64::new(0),
             default_ttl: self.default_ttl,
+            background: watch::Sender::new(0),
             claims: Mutex::default(),
         };
         Ok(Locker { core: Arc::new(core) })

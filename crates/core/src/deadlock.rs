@@ -24,6 +24,9 @@ use alloc::vec::Vec;
 /// ends by its timeout.
 const VISITS_MAX: usize = 20_000;
 
+/// How many lines are looked at to see whether anyone waits for the asker at all.
+const FEW_LINES: usize = 32;
+
 /// Owners that wait for one another: each for the next, and the last for the first, who asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circle(Vec<Owner>);
@@ -94,6 +97,15 @@ struct Search<'a, K> {
     by_key: BTreeMap<Key<'a>, usize>,
     crowds: Vec<Crowd>,
     visits: usize,
+    blind: bool,
+}
+
+/// What a search has come to.
+pub(crate) struct Found {
+    /// The circle that closes.
+    pub(crate) circle: Option<Circle>,
+    /// There are keys that matter and that this step does not reach: what is held there was left out.
+    pub(crate) blind: bool,
 }
 
 /// The circle that would close if this request waited for these keys, at the end of their lines or, for an upgrade,
@@ -105,50 +117,96 @@ pub(crate) fn search<'a, K: Keyspace>(
     names: &'a [Key<'a>],
     ask: &Ask<'a>,
     upgrade: bool,
-) -> Option<Circle> {
-    let mut search = Search {
-        queue,
-        keys,
-        now,
-        asker: ask.owner,
-        by_owner: BTreeMap::new(),
-        nodes: Vec::new(),
-        by_id: BTreeMap::new(),
-        waits: Vec::new(),
-        by_key: BTreeMap::new(),
-        crowds: Vec::new(),
-        visits: 0,
-    };
-    if search.is_plain(names) || search.explore(names, ask.mode, upgrade).is_err() {
-        return None;
+) -> Found {
+    let mut search = Search::new(queue, keys, now, ask.owner);
+    if search.is_plain(names) {
+        return Found { circle: None, blind: false };
     }
-    search.play();
-    search.circle()
+    let explored = search.explore(Some((names, ask.mode, upgrade)));
+    search.end(&explored)
+}
+
+/// The circle in which this owner stands already.
+pub(crate) fn search_around<'a, K: Keyspace>(
+    queue: &'a Queue,
+    keys: &'a mut K,
+    now: Millis,
+    owner: &'a [u8],
+) -> Found {
+    let mut search = Search::new(queue, keys, now, owner);
+    let explored = search.explore(None);
+    search.end(&explored)
 }
 
 impl<'a, K: Keyspace> Search<'a, K> {
+    fn new(queue: &'a Queue, keys: &'a mut K, now: Millis, asker: &'a [u8]) -> Self {
+        Self {
+            queue,
+            keys,
+            now,
+            asker,
+            by_owner: BTreeMap::new(),
+            nodes: Vec::new(),
+            by_id: BTreeMap::new(),
+            waits: Vec::new(),
+            by_key: BTreeMap::new(),
+            crowds: Vec::new(),
+            visits: 0,
+            blind: false,
+        }
+    }
+
+    fn end(&mut self, explored: &Result<(), TooMany>) -> Found {
+        let circle = explored.as_ref().ok().and_then(|()| {
+            self.play();
+            self.circle()
+        });
+        Found { circle, blind: self.blind && explored.is_ok() }
+    }
+
+    /// Whether it can be seen at once that no circle closes: nobody would wait for the asker, or its way is clear.
+    fn is_plain(&mut self, names: &[Key<'_>]) -> bool {
+        if self.queue.waits(self.asker) {
+            return false;
+        }
+        names.iter().all(|key| self.is_clear(*key)) || self.is_free_of_others()
+    }
+
     /// Whether this is the ordinary crowd around a busy key: no holder waits, and nobody in line waits for anything
     /// else. Then all get on in turn, and the line need not be walked.
-    fn is_plain(&mut self, names: &[Key<'_>]) -> bool {
-        !self.queue.is_entangled()
-            && !self.queue.waits(self.asker)
-            && names.iter().all(|key| match self.keys.find(*key) {
-                Slot::Held(lock) => {
-                    waiting(lock, self.queue, self.now).all(|(owner, _)| owner.as_bytes() == self.asker)
-                }
+    fn is_clear(&mut self, key: Key<'_>) -> bool {
+        let (queue, now, asker) = (self.queue, self.now, self.asker);
+        !queue.is_entangled(key)
+            && match self.keys.find(key) {
+                Slot::Held(lock) => waiting(lock, queue, now).all(|(owner, _)| owner.as_bytes() == asker),
                 Slot::Free | Slot::Foreign | Slot::Elsewhere => true,
+            }
+    }
+
+    /// Whether the asker holds nothing that anyone waits for, where that is quickly said: however many wait, when
+    /// they all wait for a few keys.
+    fn is_free_of_others(&mut self) -> bool {
+        let (queue, asker) = (self.queue, self.asker);
+        queue.lines().take(FEW_LINES + 1).count() <= FEW_LINES
+            && queue.lines().all(|key| {
+                self.keys.reaches(key)
+                    && match self.keys.find(key) {
+                        Slot::Held(lock) => lock.get(asker).is_none(),
+                        Slot::Free | Slot::Foreign | Slot::Elsewhere => true,
+                    }
             })
     }
 
-    /// Gathers every wait that can matter: the new one, and whatever its lines and holders hang together with.
-    fn explore(&mut self, names: &'a [Key<'a>], mode: Mode, upgrade: bool) -> Result<(), TooMany> {
+    /// Gathers every wait that can matter: a new one, and whatever the asker's lines and holders hang together with.
+    fn explore(&mut self, new: Option<(&'a [Key<'a>], Mode, bool)>) -> Result<(), TooMany> {
         let node = self.node(self.asker);
-        let wait = self.wait(node, mode);
-        for key in names {
-            let line = self.crowd(*key)?;
-            let position = if upgrade { 0 } else { self.crowds[line].line.len() };
-            self.crowds[line].line.insert(position, wait);
-            self.waits[wait].places.push(Place { line, position });
+        if let Some((names, mode, upgrade)) = new {
+            let wait = self.wait(node, mode);
+            for key in names {
+                let line = self.crowd(*key)?;
+                let position = if upgrade { 0 } else { self.crowds[line].line.len() };
+                self.crowds[line].line.insert(position, wait);
+            }
         }
         let mut next = 0;
         while next < self.nodes.len() {
@@ -163,13 +221,7 @@ impl<'a, K: Keyspace> Search<'a, K> {
         for line in 0..self.crowds.len() {
             for position in 0..self.crowds[line].line.len() {
                 let wait = self.crowds[line].line[position];
-                if wait != 0 {
-                    self.waits[wait].places.push(Place { line, position });
-                } else if let Some(place) =
-                    self.waits[wait].places.iter_mut().find(|place| place.line == line)
-                {
-                    place.position = position;
-                }
+                self.waits[wait].places.push(Place { line, position });
             }
         }
         Ok(())
@@ -207,6 +259,10 @@ impl<'a, K: Keyspace> Search<'a, K> {
     /// The holders of a key that wait themselves, the asker among them.
     fn holders(&mut self, key: Key<'_>) -> Result<Vec<(&'a [u8], Mode)>, TooMany> {
         let (queue, now, asker) = (self.queue, self.now, self.asker);
+        if !self.keys.reaches(key) {
+            self.blind = true;
+            return Ok(Vec::new());
+        }
         let Slot::Held(lock) = self.keys.find(key) else { return Ok(Vec::new()) };
         let steps = lock.len().min(queue.owners());
         let mut holders: Vec<(&'a [u8], Mode)> = waiting(lock, queue, now)

@@ -38,6 +38,8 @@ pub struct Waiter {
     until: Option<Millis>,
     /// Its place in the line of each key, in the order in which the keys were named.
     places: Vec<usize>,
+    /// This wait alone does not say what its owner waits for: it is for several keys, or one of several.
+    entangled: bool,
 }
 
 impl Waiter {
@@ -91,6 +93,8 @@ pub struct Line {
     tail: Option<usize>,
     len: usize,
     due: Option<Millis>,
+    /// How many of its waiters are entangled.
+    entangled: usize,
 }
 
 impl Line {
@@ -123,8 +127,6 @@ pub struct Queue {
     timeouts: BTreeSet<(Millis, usize)>,
     dues: BTreeSet<(Millis, usize)>,
     turns: u64,
-    /// Waiters whose wait alone does not say what their owner waits for: several keys, or one wait of several.
-    entangled: usize,
 }
 
 impl Queue {
@@ -208,8 +210,24 @@ impl Queue {
         self.by_owner.keys()
     }
 
-    pub(crate) fn is_entangled(&self) -> bool {
-        self.entangled > 0
+    /// Whether somebody in the line of this key waits for anything else.
+    pub(crate) fn is_entangled(&self, key: Key<'_>) -> bool {
+        self.line(key).is_some_and(|line| line.entangled > 0)
+    }
+
+    fn entangle(&mut self, waiter: usize, entangled: bool) {
+        let waiter = &mut self.waiters[waiter];
+        if core::mem::replace(&mut waiter.entangled, entangled) == entangled {
+            return;
+        }
+        for place in &waiter.places {
+            let count = &mut self.lines[self.places[*place].line].entangled;
+            if entangled {
+                *count += 1;
+            } else {
+                *count -= 1;
+            }
+        }
     }
 
     /// Who stands at the head of the line.
@@ -245,13 +263,18 @@ impl Queue {
             since,
             until,
             places: Vec::new(),
+            entangled: false,
         });
         self.waiters[index].places = keys.iter().map(|key| self.stand(index, *key, upgrade)).collect();
         self.timeouts.extend(until.map(|until| (until, index)));
-        self.entangled += usize::from(keys.len() > 1);
         let of_owner = self.by_owner.entry(owner).or_default();
+        let others = of_owner.len();
+        let only = of_owner.first().copied().filter(|_| others == 1);
         of_owner.insert(index);
-        self.entangled += usize::from(of_owner.len() > 1);
+        self.entangle(index, keys.len() > 1 || others > 0);
+        if let Some(only) = only {
+            self.entangle(only, true);
+        }
         self.entry(index).0
     }
 
@@ -280,8 +303,14 @@ impl Queue {
 
     fn stand(&mut self, waiter: usize, key: Key<'_>, first: bool) -> usize {
         let line = self.line_index(key).unwrap_or_else(|| {
-            let line =
-                self.lines.insert(Line { key: key.to_buf(), head: None, tail: None, len: 0, due: None });
+            let line = self.lines.insert(Line {
+                key: key.to_buf(),
+                head: None,
+                tail: None,
+                len: 0,
+                due: None,
+                entangled: 0,
+            });
             self.by_key.entry(key.db).or_default().insert(key.name.into(), line);
             line
         });
@@ -313,16 +342,19 @@ impl Queue {
             return Vec::new();
         }
         let index = id.index as usize;
+        self.entangle(index, false);
         let waiter = self.waiters.remove(index);
         if let Some(until) = waiter.until {
             self.timeouts.remove(&(until, index));
         }
-        self.entangled -= usize::from(waiter.places.len() > 1);
         if let Some(of_owner) = self.by_owner.get_mut(waiter.owner.as_bytes()) {
-            self.entangled -= usize::from(of_owner.len() > 1);
             of_owner.remove(&index);
+            let only = of_owner.first().copied().filter(|_| of_owner.len() == 1);
             if of_owner.is_empty() {
                 self.by_owner.remove(waiter.owner.as_bytes());
+            }
+            if let Some(only) = only {
+                self.entangle(only, self.waiters[only].places.len() > 1);
             }
         }
         waiter.places.into_iter().filter_map(|place| self.leave(place)).collect()
@@ -412,8 +444,13 @@ impl Queue {
         assert_eq!(self.by_owner.values().map(BTreeSet::len).sum::<usize>(), self.waiters.len());
         assert_eq!(self.dues.len(), self.lines.iter().filter(|(_, line)| line.due.is_some()).count());
         assert_eq!(self.timeouts.len(), self.waiters.iter().filter(|(_, w)| w.until.is_some()).count());
-        let several = self.waiters.iter().filter(|(_, waiter)| waiter.places.len() > 1).count();
-        let again = self.by_owner.values().map(|of| of.len() - 1).sum::<usize>();
-        assert_eq!(self.entangled, several + again);
+        for (_, waiter) in &self.waiters {
+            let again = self.by_owner[&waiter.owner].len() > 1;
+            assert_eq!(waiter.entangled, waiter.places.len() > 1 || again);
+        }
+        for (_, line) in &self.lines {
+            let entangled = self.waiters(line.key.as_key()).filter(|(_, waiter)| waiter.entangled).count();
+            assert_eq!(line.entangled, entangled);
+        }
     }
 }

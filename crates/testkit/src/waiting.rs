@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[track_caller]
 pub fn waiters(client: &mut Client, key: impl Arg) -> Vec<String> {
     let line = cmd!(client, "LOCK.WAITERS", key);
-    line.array().iter().map(|waiter| waiter.field("owner").text().to_owned()).collect()
+    line.array().iter().map(|waiter| lossy(waiter.field("owner"))).collect()
 }
 
 /// The owners that hold a key of database 0.
@@ -31,7 +31,7 @@ pub fn holders(client: &mut Client, key: impl Arg) -> Vec<String> {
         return Vec::new();
     }
     let holders = info.field("holders").array().iter();
-    holders.map(|holder| holder.field("owner").text().to_owned()).collect()
+    holders.map(|holder| lossy(holder.field("owner"))).collect()
 }
 
 /// Waits until so many requests wait for a key of database 0.
@@ -53,4 +53,8 @@ pub fn until_blocked(server: &Server, count: usize) {
     let mut client = server.connect();
     let count = count.to_string();
     eventually(PATIENCE, || client.info("blocked_clients").as_deref() == Some(&count));
+}
+
+fn lossy(owner: &Reply) -> String {
+    String::from_utf8_lossy(owner.bytes()).into_owned()
 }

@@ -1,7 +1,7 @@
 //! Requests to hold: one judgement for newcomers and waiters, one key and several.
 
-use super::{Change, Engine, Event, Keyspace, Slot};
-use crate::deadlock::{self, Circle};
+use super::{Change, Engine, Event, Keyspace, Note, Slot};
+use crate::deadlock::{self, Circle, Found};
 use crate::fence::Fence;
 use crate::key::Key;
 use crate::lock::{Holds, Lease, Lock, Mode};
@@ -232,12 +232,18 @@ impl Engine {
         // Two that hold and want to stand alone wait for each other, however large the crowd around them is.
         let rival = self.queue.waiters(names[0]).next().filter(|(_, first)| holds && first.is_upgrade());
         let rival = rival.map(|(_, first)| Circle::pair(ask.owner, first.owner()));
-        let circle = rival.or_else(|| deadlock::search(&self.queue, keys, now.at, names, ask, holds));
-        if let Some(circle) = circle {
+        let found = match rival {
+            Some(circle) => Found { circle: Some(circle), blind: false },
+            None => deadlock::search(&self.queue, keys, now.at, names, ask, holds),
+        };
+        if let Some(circle) = found.circle {
             self.stats.deadlocks += 1;
             return Err(Fault::Deadlock(circle));
         }
         let id = self.queue.push(names, ask, holds, now.at, wait.until);
+        if found.blind {
+            self.note(Note::Circle(id));
+        }
         for key in names {
             self.watch(keys, *key);
         }

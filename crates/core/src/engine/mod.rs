@@ -36,6 +36,8 @@ pub enum Slot<'a> {
 
 /// The keys that hold locks: the one port to the outside.
 pub trait Keyspace {
+    /// Whether this step may touch the key. What is to be done at any other waits for a drain that reaches it.
+    fn reaches(&self, key: Key<'_>) -> bool;
     /// What lies at the key now.
     fn find(&mut self, key: Key<'_>) -> Slot<'_>;
     /// Puts a lock where nothing is.

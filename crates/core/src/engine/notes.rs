@@ -4,14 +4,16 @@
 //! moment when this server may write, works the notes off in their order, and then looks at the clock.
 
 use super::{Change, Engine, Event, Keyspace, Slot};
+use crate::deadlock;
 use crate::key::{Db, Key, KeyBuf};
 use crate::lock::Lease;
 use crate::owner::Owner;
 use crate::queue::WaiterId;
-use crate::request::{Grant, Portion, Verdict};
+use crate::request::{Fault, Grant, Portion, Verdict};
 use crate::session::Session;
 use crate::time::{Millis, Now};
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// Something to be looked at.
@@ -29,6 +31,8 @@ pub enum Note {
     Mirror(KeyBuf),
     /// A connection has closed.
     Closed(Session),
+    /// This wait may have closed a circle through keys that the step that began it did not reach.
+    Circle(WaiterId),
     /// A grant that could not be told: it is taken back, and the lock handed on.
     Untold {
         /// The keys that were granted.
@@ -46,7 +50,7 @@ impl Note {
         match self {
             Self::Arrived(key) | Self::Mirror(key) => key.swap(one, other),
             Self::Untold { keys, .. } => keys.iter_mut().for_each(|key| key.swap(one, other)),
-            Self::Key(_) | Self::Name(_) | Self::Database(_) | Self::Closed(_) => {}
+            Self::Key(_) | Self::Name(_) | Self::Database(_) | Self::Closed(_) | Self::Circle(_) => {}
         }
     }
 }
@@ -59,7 +63,7 @@ impl Engine {
             Note::Name(name) => !self.named(name).is_empty(),
             Note::Database(_) => !self.queue.is_empty() || !self.ties.is_empty(),
             Note::Closed(session) => self.ties.has(*session) || self.has_notes(),
-            Note::Arrived(_) | Note::Mirror(_) | Note::Untold { .. } => true,
+            Note::Arrived(_) | Note::Mirror(_) | Note::Circle(_) | Note::Untold { .. } => true,
         };
         if matters && self.notes.back() != Some(&note) {
             self.notes.push_back(note);
@@ -100,11 +104,15 @@ impl Engine {
             self.lapse_waits(Millis(before));
         }
         // Taken as a whole: working a note off calls on requests, and those find nothing to settle.
+        let mut beyond_reach = VecDeque::new();
         while !self.notes.is_empty() {
             for note in core::mem::take(&mut self.notes) {
-                self.work_off(keys, now, note);
+                if !self.work_off(keys, now, &note) {
+                    beyond_reach.push_back(note);
+                }
             }
         }
+        self.notes = beyond_reach;
     }
 
     /// Ends every wait whose time is up. This writes nothing, so it may be done at any time.
@@ -154,27 +162,46 @@ impl Engine {
         self.note(Note::Database(Some(other)));
     }
 
-    fn work_off<K: Keyspace>(&mut self, keys: &mut K, now: Now, note: Note) {
+    /// Does what a note calls for. Returns whether that is all done: keys may be beyond the reach of this step.
+    fn work_off<K: Keyspace>(&mut self, keys: &mut K, now: Now, note: &Note) -> bool {
         match note {
-            Note::Key(key) => self.look_at(keys, now, key.as_key()),
-            Note::Name(name) => self.look_at_all(keys, now, self.named(&name)),
+            Note::Key(key) => return self.look_at_all(keys, now, [key.clone()].into()),
+            Note::Name(name) => return self.look_at_all(keys, now, self.named(name)),
             Note::Database(db) => {
-                let mut names = self.queue.keys_in(db);
-                names.extend(self.ties.keys_in(db));
-                self.look_at_all(keys, now, names);
+                let mut names = self.queue.keys_in(*db);
+                names.extend(self.ties.keys_in(*db));
+                return self.look_at_all(keys, now, names);
+            }
+            Note::Closed(session) => return self.close(keys, now, *session),
+            Note::Circle(id) => return self.break_circle(keys, now, *id),
+            Note::Arrived(key) | Note::Mirror(key) if !keys.reaches(key.as_key()) => return false,
+            Note::Untold { keys: names, .. } if !names.iter().all(|key| keys.reaches(key.as_key())) => {
+                return false;
             }
             Note::Arrived(key) => {
                 self.adopt(keys, key.as_key());
                 self.look_at(keys, now, key.as_key());
             }
             Note::Mirror(key) => self.mirror(keys, now, key.as_key()),
-            Note::Closed(session) => self.close(keys, now, session),
             Note::Untold { keys: names, owner, grant } => {
                 for key in names {
-                    self.take_back(keys, now, key.as_key(), owner.as_bytes(), grant);
+                    self.take_back(keys, now, key.as_key(), owner.as_bytes(), *grant);
                 }
             }
         }
+        true
+    }
+
+    /// Refuses a wait that has closed a circle. Returns whether that could be said.
+    fn break_circle<K: Keyspace>(&mut self, keys: &mut K, now: Now, id: WaiterId) -> bool {
+        let Some(waiter) = self.queue.get(id) else { return true };
+        let found = deadlock::search_around(&self.queue, keys, now.at, waiter.owner().as_bytes());
+        if let Some(circle) = found.circle {
+            self.stats.deadlocks += 1;
+            self.dismiss(id, Verdict::Fault(Fault::Deadlock(circle)));
+            return true;
+        }
+        !found.blind
     }
 
     /// The keys of this name that are waited for, or whose leases are tied.
@@ -184,10 +211,13 @@ impl Engine {
         keys
     }
 
-    fn look_at_all<K: Keyspace>(&mut self, keys: &mut K, now: Now, names: Vec<KeyBuf>) {
-        for key in names {
+    /// Returns whether all of them were within reach.
+    fn look_at_all<K: Keyspace>(&mut self, keys: &mut K, now: Now, names: Vec<KeyBuf>) -> bool {
+        let (near, far): (Vec<_>, Vec<_>) = names.into_iter().partition(|key| keys.reaches(key.as_key()));
+        for key in near {
             self.look_at(keys, now, key.as_key());
         }
+        far.is_empty()
     }
 
     /// Comes to terms with whatever lies at a key now: ties of leases that are gone are gone too, and the line is
@@ -221,8 +251,15 @@ impl Engine {
         keys.record(key, owner.as_bytes(), Change::Held(lease), Event::Mirrored, self.counter.last());
     }
 
-    fn close<K: Keyspace>(&mut self, keys: &mut K, now: Now, session: Session) {
-        for (key, owner) in self.ties.close(session) {
+    /// Ends the leases that were tied to a connection. Returns whether all of them were within reach.
+    fn close<K: Keyspace>(&mut self, keys: &mut K, now: Now, session: Session) -> bool {
+        let leases = self.ties.close(session);
+        let (near, far): (Vec<_>, Vec<_>) =
+            leases.into_iter().partition(|(key, _)| keys.reaches(key.as_key()));
+        for (key, owner) in &far {
+            self.ties.tie(session, key.as_key(), owner.as_bytes());
+        }
+        for (key, owner) in near {
             let key = key.as_key();
             let tied = |lease: &Lease| lease.session == Some(session);
             if matches!(keys.find(key), Slot::Held(lock) if lock.get(owner.as_bytes()).is_some_and(tied)) {
@@ -230,6 +267,7 @@ impl Engine {
                 self.changed(keys, now, key);
             }
         }
+        far.is_empty()
     }
 
     /// Undoes a grant that could not be told, if it still stands: the hold, and with an upgrade the mode.

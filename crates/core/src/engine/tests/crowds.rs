@@ -176,6 +176,36 @@ fn waiters_leave_from_anywhere_in_a_long_line() {
     assert_eq!(left, ids.iter().copied().step_by(2).collect::<Vec<_>>());
 }
 
+/// Queues so many, behind one who waits for another key too. Only a search that walked over the line each time
+/// would feel how long it is.
+fn queue_behind_an_entangled_one(waiters: usize) -> Duration {
+    let mut crowd = Crowd::new();
+    let far = Key { db: Db(0), name: b"far" };
+    let ttl = Ttl::new(TTL).unwrap();
+    let mut several =
+        Ask { owner: b"holder", ttl, mode: Mode::Exclusive, session: None, form: Form::Acquire };
+    let keys = [KEY, far];
+    let held = crowd.engine.acquire(&mut crowd.memory, crowd.now, &keys, &several, None);
+    assert!(matches!(held, Ok(Answer::Granted(_))));
+    several.owner = b"several";
+    let wait = Some(Wait { until: None });
+    let queued = crowd.engine.acquire(&mut crowd.memory, crowd.now, &keys, &several, wait);
+    assert!(matches!(queued, Ok(Answer::Queued(_))));
+    let start = Instant::now();
+    for number in 0..waiters {
+        let asked = crowd.ask(&name(number), Mode::Exclusive, Form::Acquire, true);
+        assert!(matches!(asked, Ok(Answer::Queued(_))));
+    }
+    start.elapsed()
+}
+
+#[test]
+fn to_queue_behind_thousands_costs_no_more_when_one_of_them_waits_for_several_keys() {
+    let short = queue_behind_an_entangled_one(500);
+    let long = queue_behind_an_entangled_one(5_000);
+    assert!(long < short * 30 + Duration::from_millis(50), "{short:?} for 500, {long:?} for 5,000");
+}
+
 /// A circle at the end of a long line is found, since the search visits each waiter once.
 #[test]
 fn a_deadlock_is_found_through_a_line_of_thousands() {

@@ -34,6 +34,8 @@ pub(super) struct Memory {
     pub(super) told: Vec<Told>,
     /// How often a key was looked up.
     pub(super) finds: usize,
+    /// The first letter of the keys that are beyond reach.
+    pub(super) far: Option<u8>,
 }
 
 impl Memory {
@@ -68,8 +70,13 @@ impl Memory {
 }
 
 impl Keyspace for Memory {
+    fn reaches(&self, key: Key<'_>) -> bool {
+        self.far.is_none_or(|far| !key.name.starts_with(&[far]))
+    }
+
     fn find(&mut self, key: Key<'_>) -> Slot<'_> {
         self.finds += 1;
+        assert!(self.reaches(key), "a key beyond reach was touched: {key:?}");
         match self.slots.get_mut(&key.to_buf()) {
             None => Slot::Free,
             Some(Content::Lock(lock)) => Slot::Held(lock),

@@ -299,6 +299,11 @@ impl Model {
         Said::Queued(id)
     }
 
+    pub(super) fn new_id(&mut self) -> usize {
+        self.ids += 1;
+        self.ids
+    }
+
     /// Queues a request without asking whether it may wait.
     pub(super) fn force(&mut self, wish: &Wish) {
         self.ids += 1;

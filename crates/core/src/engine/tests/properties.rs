@@ -162,6 +162,16 @@ proptest! {
     }
 
     #[test]
+    fn a_node_of_a_cluster(ops in prop::collection::vec(prop_oneof![4 => ordinary(), 1 => disturbance()], 1..80)) {
+        let mut world = World::new(1_000);
+        world.clustered = true;
+        for op in ops.iter().filter(|op| is_single(op)) {
+            world.step(op);
+        }
+        prop_assert_eq!(world.model.stuck(), Vec::<usize>::new());
+    }
+
+    #[test]
     fn clients_that_come_and_go(ops in prop::collection::vec(prop_oneof![4 => ordinary(), 1 => disturbance()], 1..80)) {
         let world = live(&ops, 1_000);
         prop_assert_eq!(world.model.stuck(), Vec::<usize>::new());

@@ -12,7 +12,8 @@
 //!
 //! Behind the engine's back: `del k`, `set k`, `rename k l`, `swap` (databases 0 and 1; `1:k` is in 1), `close 7` (a
 //! connection), `move k` (to another node), `count A k 9` (holds), `flush`, `mirror k`, `gone B` (a waiter's client), `unblock B`, `untold B` (its last hand-off), `abdicate`, `queue 3`
-//! (max-waiters), `wall 7` (the wall clock), `saw 9` (a token). The wall stands at 0, so tokens count from 1.
+//! (max-waiters), `wall 7` (the wall clock), `saw 9` (a token), `far k` (keys that begin with k are beyond reach until
+//! `near`). The wall stands at 0, so tokens count from 1.
 
 use super::memory::{Content, Memory};
 use crate::engine::{Effect, Engine, Event, Note};
@@ -284,6 +285,8 @@ impl Stage {
             }
             ["abdicate"] => self.engine.abdicate(&Verdict::Unblocked),
             ["queue", most] => self.engine.set_max_waiters(number(most) as usize),
+            ["far", letter] => self.memory.far = letter.bytes().next(),
+            ["near"] => self.memory.far = None,
             ["wall", micros] => self.now.wall_micros = number(micros),
             ["saw", token] => self.engine.saw(Fence::new(number(token)).unwrap()),
             _ => panic!("no such step: {step:?}"),

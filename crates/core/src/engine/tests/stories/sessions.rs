@@ -183,3 +183,42 @@ fn an_old_tie_is_made_anew_by_the_same_connection() {
          look k                         -> A alone x2 #1 for 100 tied",
     );
 }
+
+/// A step reaches some keys only: what is to be done at the others waits for one that reaches them.
+#[test]
+fn what_is_beyond_reach_is_done_later() {
+    check(
+        "
+        A acquire k 100 session 7               -> #1
+        A acquire l 100 session 7               -> #2
+        B acquire l 100 wait ever               -> waits
+        C acquire k 100 shared wait 5           -> waits
+        D acquire k 100 wait ever               -> waits
+        far l
+        close 7                                 -> C: #3
+        A renew k 100                           -> null
+        near                                    -> B: #4
+        @5                                      ->
+        C release k                             -> 0, D: #5
+        tied                                    -> 0
+        stream -> k A granted, l A granted, k A closed, k C granted, l A closed, l B granted, k C released, k D granted
+        ",
+    );
+    check(
+        "
+        A acquire l 100                         -> #1
+        B acquire l 100 wait ever               -> waits
+        far l
+        del l                                   ->
+        A acquire k 100                         -> #2
+        near                                    -> B: #3
+        rename l m                              ->
+        far m
+        mirror m                                ->
+        look k                                  -> A alone x1 #2 for 100
+        near                                    ->
+        look m                                  -> B alone x1 #3 for 100
+        stream -> l A granted, k A granted, l B granted, m B mirrored
+        ",
+    );
+}

@@ -387,6 +387,35 @@ fn one_of_n_places_is_stuck_only_when_every_holder_is() {
 }
 
 #[test]
+fn a_circle_through_keys_beyond_reach_is_found_by_the_next_drain_that_reaches_them() {
+    check(
+        "A acquire k 100            -> #1
+         B acquire l 100            -> #2
+         A acquire l 100 wait ever  -> waits
+         C acquire k 100 wait ever  -> waits
+         far l
+         B acquire k 100 wait ever  -> waits
+         D acquire k 100 wait ever  -> waits
+         near                       -> B: DEADLOCK B A
+         B release l                -> 0, A: #3
+         look k                     -> A alone x1 #1 for 100 | C | D",
+    );
+}
+
+#[test]
+fn an_upgrade_may_close_a_circle_through_another_wait_of_its_owner() {
+    check(
+        "A acquire k 100 shared limit 2             -> #1
+         B acquire k 100 shared limit 2             -> #2
+         D acquire z 100                            -> #3
+         A acquire z 100 wait ever                  -> waits
+         D acquire k 100 shared limit 2 wait ever   -> waits
+         A reenter k 100 wait ever                  -> DEADLOCK A D
+         B release k                                -> 0, D: #4",
+    );
+}
+
+#[test]
 fn the_ordinary_crowd_around_a_busy_key_is_no_deadlock() {
     check(
         "A acquire k 100            -> #1
