@@ -7,14 +7,15 @@
 
 use crate::clock;
 use crate::ffi::Ctx;
-use crate::ffi::detached;
 use crate::ffi::inner_call::{cluster_is_up, server_setting};
 use crate::ffi::main_thread::MainThread;
 use crate::ffi::timer::{Bell, Timer};
+use crate::ffi::{detached, event_loop};
 use crate::state::{self, State};
 use crate::step::Step;
 use crate::{inbox, told};
 use redislock_core::{Engine, Fault, Millis, Now, Verdict, WaiterId};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The timer for the earliest deadline, and that deadline.
 static ALARM: MainThread<Option<(Timer, Millis)>> = MainThread::new(None);
@@ -22,11 +23,18 @@ static ALARM: MainThread<Option<(Timer, Millis)>> = MainThread::new(None);
 /// The timer for the end of this turn of the server's loop.
 static TURN: MainThread<Option<Timer>> = MainThread::new(None);
 
+/// Whether the server's loop was told not to sleep before that timer.
+static AWAKE: AtomicBool = AtomicBool::new(false);
+
 /// Until when the server need not be asked again whether it would take a write.
 static HOLD_OFF: MainThread<Millis> = MainThread::new(Millis(0));
 
 /// How long to wait before asking again whether the server may write, in milliseconds.
 const AGAIN: u64 = 5;
+
+/// How often to look, in milliseconds, for the end of a connection that somebody waits for, on a server whose loop
+/// can't be woken: it would sleep on, for up to a tenth of a second.
+const LOOK: u64 = 3;
 
 /// Gets a context for timers that are set where none is at hand.
 pub(crate) fn start(ctx: Ctx<'_>) -> Result<(), String> {
@@ -38,6 +46,14 @@ pub(crate) fn owe() {
     let mut turn = TURN.borrow();
     if turn.is_none() {
         detached::with(|ctx| *turn = Some(Timer::start(ctx, Bell::Turn, 0)));
+    }
+}
+
+/// The same, where the server's loop may be about to sleep.
+pub(crate) fn owe_awake() {
+    owe();
+    if !AWAKE.swap(true, Ordering::Relaxed) {
+        event_loop::wake();
     }
 }
 
@@ -58,7 +74,11 @@ pub(crate) fn expect(state: &State, now: Millis) {
     if state.waiting.owes_answers() {
         owe();
     }
-    let due = if state.engine.has_notes() { Some(now) } else { state.engine.next_due() };
+    let mut due = if state.engine.has_notes() { Some(now) } else { state.engine.next_due() };
+    if state.engine.tied() > 0 && !state.engine.queue().is_empty() && !event_loop::can_wake() {
+        let look = Millis(now.0 + LOOK);
+        due = Some(due.map_or(look, |due| due.min(look)));
+    }
     match due.map(|due| due.max(*HOLD_OFF.borrow())) {
         None => {}
         Some(due) if due <= now => owe(),
@@ -85,6 +105,7 @@ pub(crate) fn fired(ctx: Ctx<'_>, bell: Bell) {
         Bell::Alarm => *ALARM.borrow() = None,
         Bell::Turn => *TURN.borrow() = None,
     }
+    AWAKE.store(false, Ordering::Relaxed);
     told::believe();
     drain(ctx);
 }
@@ -112,9 +133,15 @@ fn drain(ctx: Ctx<'_>) {
         engine.lapse_waits(now.at);
         hold_off(now);
     }
+    let at = now.at;
     let state = step.state();
     state.carry_out();
+    let tells = state.waiting.owes_answers();
     state.waiting.tell();
+    if tells && !event_loop::can_wake() {
+        // Whoever can't be told comes back while the loop is about to sleep.
+        set(Millis(at.0 + 1), at);
+    }
 }
 
 /// Whether there is more to do than to tell what was decided.

@@ -43,12 +43,14 @@ impl<'a> Args<'a> {
 
     pub(crate) fn ttl(&mut self) -> Result<Ttl, Error> {
         let max = settings::max_ttl();
+        self.must_follow()?;
         let value = self.number("ttl", 1, max, " milliseconds")?;
         Ttl::new(value).ok_or(Error::Range { name: "ttl", min: 1, max, unit: " milliseconds" })
     }
 
     pub(crate) fn fence(&mut self, name: &'static str) -> Result<Fence, Error> {
         let max = Fence::MAX.get();
+        self.must_follow()?;
         Fence::new(self.number(name, 0, max, "")?).ok_or(Error::Range { name, min: 0, max, unit: "" })
     }
 
@@ -66,6 +68,11 @@ impl<'a> Args<'a> {
         value.ok_or(Error::Range { name, min: 1, max, unit: "" })
     }
 
+    /// Whether there is one more argument, which no option's name announced.
+    fn must_follow(&self) -> Result<(), Error> {
+        if self.next < self.argv.len() { Ok(()) } else { Err(Error::Arity) }
+    }
+
     /// A plain decimal number within its bounds.
     pub(crate) fn number(
         &mut self,
@@ -81,6 +88,7 @@ impl<'a> Args<'a> {
 
     /// Several keys behind their number. None may be named twice.
     pub(crate) fn keys(&mut self) -> Result<Vec<Str<'a>>, Error> {
+        self.must_follow()?;
         let most = u64::try_from(self.argv.len().saturating_sub(self.next + 1)).unwrap_or(0).max(1);
         let count = self.number("numkeys", 1, most, ", the number of keys that follow")?;
         let mut keys: Vec<Str<'a>> = Vec::new();

@@ -19,6 +19,9 @@ static TIED: AtomicUsize = AtomicUsize::new(0);
 /// Whether this server is the primary.
 static PRIMARY: AtomicBool = AtomicBool::new(true);
 
+/// Whether this server is a node of a cluster. That is decided when it starts.
+static CLUSTER: AtomicBool = AtomicBool::new(false);
+
 /// Whether it is the module itself that deletes a key now.
 static OWN: AtomicBool = AtomicBool::new(false);
 
@@ -48,9 +51,16 @@ pub(crate) fn is_primary() -> bool {
     PRIMARY.load(Ordering::Relaxed)
 }
 
-/// Takes note of the role that this server has when the module is loaded.
+/// Whether this server is a node of a cluster.
+pub(crate) fn is_cluster() -> bool {
+    CLUSTER.load(Ordering::Relaxed)
+}
+
+/// Takes note of what this server is when the module is loaded.
 pub(crate) fn start(ctx: Ctx<'_>) {
-    PRIMARY.store(ctx.flags().is_primary(), Ordering::Relaxed);
+    let flags = ctx.flags();
+    PRIMARY.store(flags.is_primary(), Ordering::Relaxed);
+    CLUSTER.store(flags.is_cluster(), Ordering::Relaxed);
 }
 
 fn note(note: Note) {
@@ -139,7 +149,7 @@ pub(crate) fn swapped(ctx: Ctx<'_>, one: Db, other: Db) {
 
 /// The server's own tick.
 pub(crate) fn cron(ctx: Ctx<'_>) {
-    if anyone_cares() && ctx.flags().is_cluster() {
+    if anyone_cares() && is_cluster() {
         // Slots move without a word. A line whose slot has gone is told so when it is looked at.
         note(Note::Database(None));
     }

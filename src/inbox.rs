@@ -19,7 +19,7 @@ pub(crate) enum Message {
 /// Leaves a message, and sees to it that it is read in this turn of the server's loop.
 pub(crate) fn post(message: Message) {
     INBOX.borrow().push(message);
-    alarm::owe();
+    alarm::owe_awake();
 }
 
 /// Whether there are no messages.

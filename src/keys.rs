@@ -61,7 +61,7 @@ impl<'a> Keys<'a> {
     /// The keys for a step in this context. `named` is the argument that names its first key, and `record` a buffer.
     pub(crate) fn new(ctx: Ctx<'a>, offset: Offset, named: Option<Str<'a>>, record: Vec<u8>) -> Self {
         let home = ctx.db();
-        let is_cluster = ctx.flags().is_cluster();
+        let is_cluster = events::is_cluster();
         Self { ctx, offset, home, selected: home, is_cluster, named, first: None, rest: Vec::new(), record }
     }
 

@@ -4,17 +4,20 @@
 //! is then dropped on the floor, and nobody says so. And the write of the answer may fail, in that same moment. So a
 //! connection that closes between the telling and the next thing that happens has not heard, and its lock is handed
 //! on. One that closes later has: it may have begun its work.
+//!
+//! The next thing is a command, or the next turn. Where the server tells of neither in time, Redis 6.2, connections
+//! that end by themselves are closed at the end of a turn, and so after the timer that ends the waiting here.
 
 use crate::alarm;
 use crate::ffi::command_filter::{self, Filter};
+use crate::ffi::event_loop;
 use crate::ffi::main_thread::MainThread;
 use crate::waiting::Claim;
 use redislock_core::{Grant, Note};
 
 static TOLD: MainThread<Vec<Told>> = MainThread::new(Vec::new());
 
-/// Sees the next command, so long as something was told before it.
-static FILTER: MainThread<Option<Filter>> = MainThread::new(None);
+static LOOKOUT: MainThread<Option<Lookout>> = MainThread::new(None);
 
 struct Told {
     client: u64,
@@ -22,12 +25,18 @@ struct Told {
     grant: Grant,
 }
 
+/// What looks out for the next thing that happens.
+struct Lookout {
+    commands: Option<Filter>,
+    turns: bool,
+}
+
 /// A grant was told to this connection.
 pub(crate) fn told(client: u64, claim: Claim, grant: Grant) {
     TOLD.borrow().push(Told { client, claim, grant });
-    let mut filter = FILTER.borrow();
-    if filter.is_none() {
-        *filter = command_filter::add();
+    let mut lookout = LOOKOUT.borrow();
+    if lookout.is_none() {
+        *lookout = Some(Lookout { commands: command_filter::add(), turns: event_loop::watch_turns() });
         alarm::owe_next_turn();
     }
 }
@@ -46,10 +55,19 @@ pub(crate) fn command_begins() {
     TOLD.borrow().clear();
 }
 
-/// The next turn of the server's loop has come: whoever was told in the last one has heard.
+/// The server's loop begins a turn: whoever was told in the last one has heard.
+pub(crate) fn turn_begins() {
+    TOLD.borrow().clear();
+}
+
+/// As [`turn_begins`], from a timer: nothing need be looked out for any more.
 pub(crate) fn believe() {
     TOLD.borrow().clear();
-    if let Some(filter) = FILTER.borrow().take() {
+    let Some(Lookout { commands, turns }) = LOOKOUT.borrow().take() else { return };
+    if let Some(filter) = commands {
         filter.remove();
+    }
+    if turns {
+        event_loop::ignore_turns();
     }
 }

@@ -158,10 +158,7 @@ impl Slot {
             self.key
         );
         // What was found is exact to a few milliseconds; what was known may be less so.
-        self.held = found.with_deadline(
-            found.earliest.saturating_sub(EXACTNESS),
-            found.latest + EXACTNESS,
-        );
+        self.held = found.with_deadline(found.earliest.saturating_sub(EXACTNESS), found.latest + EXACTNESS);
     }
 }
 
@@ -311,7 +308,10 @@ fn kill_and_restart(version: Version, mut goes_on: impl FnMut(usize) -> bool) {
             }
             server.kill9();
             for thread in threads {
-                thread.join().expect("a thread that sees only what it expects").expect_err("it ends with the server");
+                thread
+                    .join()
+                    .expect("a thread that sees only what it expects")
+                    .expect_err("it ends with the server");
             }
         });
         server.restart();

@@ -98,7 +98,10 @@ impl Table {
             assert_eq!(back, Reply::Int(0), "{label}: it was told that it holds, and does not");
         }
         let served = self.third.read_timeout(SOON);
-        assert!(matches!(served, Some(Reply::Int(_))), "{label}: told {told}, and then the next gets {served:?}");
+        assert!(
+            matches!(served, Some(Reply::Int(_))),
+            "{label}: told {told}, and then the next gets {served:?}"
+        );
         let back = cmd!(self.control, "LOCK.RELEASE", "k", "B");
         assert_eq!(back, Reply::Nil, "{label}: it holds, and nobody told it");
         assert_eq!(cmd!(self.control, "LOCK.RELEASE", "k", "C").int(), 0, "{label}");
@@ -230,8 +233,7 @@ fn spin_until(end: Instant) {
     }
 }
 
-const ALL: [End; 6] =
-    [End::Timeout, End::Unblock, End::UnblockError, End::Kill, End::Close, End::Reset];
+const ALL: [End; 6] = [End::Timeout, End::Unblock, End::UnblockError, End::Kill, End::Close, End::Reset];
 
 fn count(usual: usize) -> usize {
     if std::env::var_os("SOAK").is_some() { 100_000 } else { usual }

@@ -138,7 +138,7 @@ pub(crate) fn run_as_caller(ctx: Ctx<'_>, args: Argv<'_>, first: usize) -> std::
         }
         if is_denied(reply) {
             ctx.reply_error(
-                "NOPERM this user may not run the guarded command, or not with these keys or channels",
+                "NOPERM this user has no permission for the guarded command, its keys or its channels",
             );
         } else {
             required!(RedisModule_ReplyWithCallReply)(ctx.raw(), reply);
@@ -164,6 +164,10 @@ unsafe fn is_denied(reply: *mut raw::RedisModuleCallReply) -> bool {
 pub(crate) fn name_keys(ctx: Ctx<'_>, args: Argv<'_>, first: usize) {
     let command = args.raw_from(first);
     let Ok(count) = c_int::try_from(command.len()) else { return };
+    // 6.2 asks before it knows that arguments are missing, and would look for a command that is not there.
+    if count == 0 {
+        return;
+    }
     let argv = command.as_ptr().cast_mut();
     let (mut found, mut flags) = (0, null_mut());
     // SAFETY: a living context and arguments, which the calls only read. The lists are ours, as long as `found` says,

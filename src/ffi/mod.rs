@@ -14,6 +14,7 @@ pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod data_type;
 pub(crate) mod detached;
+pub(crate) mod event_loop;
 pub(crate) mod events;
 pub(crate) mod info;
 pub(crate) mod inner_call;

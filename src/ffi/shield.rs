@@ -15,7 +15,12 @@ pub(crate) fn panics() -> u64 {
 /// State that a panic may have left half-changed is safe to go on with: the core decides before it changes, and a
 /// borrow of the state that unwinds is given back.
 pub(crate) fn shield<T>(place: &str, otherwise: T, callback: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(callback)).unwrap_or_else(|panic| {
+    let guarded = || {
+        #[cfg(feature = "inject-panics")]
+        inject(place);
+        callback()
+    };
+    catch_unwind(AssertUnwindSafe(guarded)).unwrap_or_else(|panic| {
         PANICS.fetch_add(1, Ordering::Relaxed);
         let what = panic
             .downcast_ref::<&str>()
@@ -25,4 +30,12 @@ pub(crate) fn shield<T>(place: &str, otherwise: T, callback: impl FnOnce() -> T)
         super::context::log_detached("warning", &format!("a bug in {place}, caught: {what}"));
         otherwise
     })
+}
+
+/// Panics where the environment asks for it.
+#[cfg(feature = "inject-panics")]
+fn inject(place: &str) {
+    static WANTED: once_cell::sync::OnceCell<Option<String>> = once_cell::sync::OnceCell::new();
+    let wanted = WANTED.get_or_init(|| std::env::var("REDISLOCK_PANIC").ok());
+    assert!(wanted.as_deref() != Some(place), "injected");
 }

@@ -11,10 +11,10 @@ use redislock_core::{Change, Mode, Offset};
 use redislock_testkit::{Client, Server, cmd};
 
 /// One command as it travels.
-pub type Command = Vec<Vec<u8>>;
+pub(crate) type Command = Vec<Vec<u8>>;
 
 /// A connection that plays a replica.
-pub struct Stream {
+pub(crate) struct Stream {
     link: TcpStream,
     unread: Vec<u8>,
     primary: Client,
@@ -23,7 +23,7 @@ pub struct Stream {
 
 impl Stream {
     /// Begins to follow a server. What happened before does not count.
-    pub fn of(server: &Server) -> Stream {
+    pub(crate) fn of(server: &Server) -> Stream {
         let mut link = TcpStream::connect(server.addr()).expect("the server listens");
         link.set_read_timeout(Some(Duration::from_secs(30))).expect("a duration above zero");
         link.write_all(b"*1\r\n$4\r\nSYNC\r\n").expect("a connection");
@@ -61,7 +61,7 @@ impl Stream {
     }
 
     /// All that travelled since the last time, but for the server's own chatter.
-    pub fn take(&mut self) -> Vec<Command> {
+    pub(crate) fn take(&mut self) -> Vec<Command> {
         self.marks += 1;
         let mark = format!("mark {}", self.marks);
         cmd!(self.primary, "PUBLISH", "stream", &mark).int();
@@ -72,7 +72,7 @@ impl Stream {
                 continue;
             };
             self.unread.drain(..length);
-            match word(&command, 0).as_str() {
+            match word(&command, 0).to_uppercase().as_str() {
                 "PUBLISH" if word(&command, 2) == mark => return commands,
                 "PING" | "SELECT" | "REPLCONF" => {}
                 _ => commands.push(command),
@@ -81,14 +81,14 @@ impl Stream {
     }
 
     /// The same in words, as [`told`] has them.
-    pub fn told(&mut self) -> Vec<String> {
+    pub(crate) fn told(&mut self) -> Vec<String> {
         self.take().iter().map(told).collect()
     }
 }
 
 /// What was appended to the append-only file since it was begun. With [`Fsync::Always`](redislock_testkit::Fsync) it
 /// is there when the answer is.
-pub fn appended(server: &Server) -> Vec<String> {
+pub(crate) fn appended(server: &Server) -> Vec<String> {
     let folder = server.dir().join("appendonlydir");
     let path = if folder.exists() {
         let files = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
@@ -107,7 +107,7 @@ pub fn appended(server: &Server) -> Vec<String> {
 }
 
 /// A command in words: of a record, who holds now, or no longer.
-pub fn told(command: &Command) -> String {
+pub(crate) fn told(command: &Command) -> String {
     let words: Vec<String> = (0..command.len()).map(|index| word(command, index)).collect();
     if words[0] != "LOCK.APPLY" {
         return words.join(" ");
@@ -129,7 +129,7 @@ pub fn told(command: &Command) -> String {
 }
 
 /// How many bytes a command is.
-pub fn size(command: &Command) -> usize {
+pub(crate) fn size(command: &Command) -> usize {
     command.iter().map(Vec::len).sum()
 }
 
@@ -140,7 +140,7 @@ fn word(command: &Command, index: usize) -> String {
 /// One command at the beginning of some bytes, and its length; `None` while it is not whole.
 fn decode(bytes: &[u8]) -> Option<(Command, usize)> {
     let mut at = 0;
-    let mut number = |at: &mut usize, sign: u8| {
+    let number = |at: &mut usize, sign: u8| {
         let end = *at + bytes.get(*at..)?.windows(2).position(|two| two == b"\r\n")?;
         let line = std::str::from_utf8(&bytes[*at..end]).ok()?;
         assert!(line.starts_with(char::from(sign)), "not a command: {line}");

@@ -401,10 +401,10 @@ impl Queue {
         due.into_iter().chain(timeout).min()
     }
 
-    /// The line whose lock must be looked at, at `now`.
-    pub(crate) fn due(&self, now: Millis) -> Option<KeyBuf> {
-        let (_, line) = self.dues.first().filter(|(due, _)| *due <= now)?;
-        Some(self.lines[*line].key.clone())
+    /// The lines whose locks must be looked at, at `now`, earliest first.
+    pub(crate) fn due(&self, now: Millis) -> impl Iterator<Item = Key<'_>> {
+        let due = self.dues.iter().take_while(move |(due, _)| *due <= now);
+        due.map(|(_, line)| self.lines[*line].key.as_key())
     }
 
     /// A waiter whose time is up at `now`.

@@ -48,14 +48,38 @@ fn build(profile_dir: &Path) {
         Some("debug") | None => "dev",
         Some(name) => name,
     };
+    let target = profile_dir.parent().expect("a profile lies in a target folder");
+    cargo_build(target, &["--profile", profile]);
+}
+
+fn cargo_build(target: &Path, args: &[&str]) {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .current_dir(workspace())
-        .args(["build", "--quiet", "--package", "redislock", "--profile", profile, "--target-dir"])
-        .arg(profile_dir.parent().expect("a profile lies in a target folder"))
+        .args(["build", "--quiet", "--package", "redislock", "--target-dir"])
+        .arg(target)
+        .args(args)
         .status()
         .expect("cargo can be run");
     assert!(status.success(), "the module does not build");
+}
+
+/// A debug build of the module with a feature, made beside the other builds. Returns the shared object.
+///
+/// # Panics
+/// When it doesn't build.
+pub fn build_module_with(feature: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own path");
+    let target = test.ancestors().nth(3).expect("a test lies in a target folder");
+    cargo_build(target, &["--features", feature]);
+    let (built, kept) = (target.join("debug/libredislock.so"), target.join(format!("debug/{feature}.so")));
+    // By another name at first: a server may have the last one loaded.
+    let fresh = target.join(format!("debug/{feature}.{}", std::process::id()));
+    std::fs::copy(&built, &fresh).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
+    std::fs::rename(&fresh, &kept).expect("it stays in its folder");
+    // What is built without the feature takes its place again, which costs next to nothing.
+    cargo_build(target, &[]);
+    kept
 }
 
 fn is_stale(module: &Path) -> bool {

@@ -35,16 +35,7 @@ impl Version {
     /// # Panics
     /// When it isn't there: a missing server fails a test, it never skips one.
     pub fn binary(self) -> PathBuf {
-        let servers = std::env::var_os("REDISLOCK_SERVERS_DIR")
-            .map_or_else(|| crate::module::workspace().join("target/servers"), PathBuf::from);
-        let binary = servers.join(self.name()).join("redis-server");
-        assert!(
-            binary.exists(),
-            "{} is missing ({}): run `make setup` to get the servers",
-            self.name(),
-            binary.display()
-        );
-        binary
+        server_binary(self.name())
     }
 
     /// The versions to test: all, unless the environment variable `REDISLOCK_SERVERS` names some
@@ -122,6 +113,18 @@ impl std::fmt::Display for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// The executable of a server by the name of its folder, also of one that is no [`Version`].
+///
+/// # Panics
+/// When it isn't there: a missing server fails a test, it never skips one.
+pub fn server_binary(name: &str) -> PathBuf {
+    let servers = std::env::var_os("REDISLOCK_SERVERS_DIR")
+        .map_or_else(|| crate::module::workspace().join("target/servers"), PathBuf::from);
+    let binary = servers.join(name).join("redis-server");
+    assert!(binary.exists(), "{name} is missing ({}): run `make setup` to get the servers", binary.display());
+    binary
 }
 
 /// Runs `body` on each selected server, one after the other, and says which of them failed.

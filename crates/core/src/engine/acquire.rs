@@ -39,7 +39,7 @@ impl Engine {
     /// A request to hold a key, or all of several keys or none.
     ///
     /// Granted when it can stand beside the holders and nobody waits before it; a holder that nests is granted past
-    /// the line. Otherwise refused, or queued with `wait`.
+    /// the line. Otherwise refused, or queued with `wait`. Several keys are asked for alone and without nesting.
     ///
     /// # Errors
     /// Every [`Fault`] that names the request's own mistake, [`Fault::WrongType`], and with `wait` also

@@ -89,11 +89,15 @@ impl Engine {
     /// not, however late this comes.
     pub fn drain<K: Keyspace>(&mut self, keys: &mut K, now: Now) {
         self.settle(keys, now);
-        while let Some(key) = self.queue.due(now.at) {
+        while let Some(key) = self.due_within_reach(keys, now) {
             self.serve(keys, now, key.as_key());
         }
         self.lapse_waits(now.at);
         self.settle(keys, now);
+    }
+
+    fn due_within_reach<K: Keyspace>(&self, keys: &K, now: Now) -> Option<KeyBuf> {
+        self.queue.due(now.at).find(|key| keys.reaches(*key)).map(Key::to_buf)
     }
 
     /// What is owed before anything else may be decided: waits that ended before `now` are over, and notes are
@@ -259,13 +263,16 @@ impl Engine {
         for (key, owner) in &far {
             self.ties.tie(session, key.as_key(), owner.as_bytes());
         }
-        for (key, owner) in near {
+        for (key, owner) in &near {
             let key = key.as_key();
             let tied = |lease: &Lease| lease.session == Some(session);
             if matches!(keys.find(key), Slot::Held(lock) if lock.get(owner.as_bytes()).is_some_and(tied)) {
                 self.end(keys, key, owner.as_bytes(), Event::Closed);
-                self.changed(keys, now, key);
             }
+        }
+        // Not before all have ended: an upgrade would be granted to a holder that goes, too.
+        for (key, _) in &near {
+            self.changed(keys, now, key.as_key());
         }
         far.is_empty()
     }

@@ -206,9 +206,8 @@ fn to_queue_behind_thousands_costs_no_more_when_one_of_them_waits_for_several_ke
     assert!(long < short * 30 + Duration::from_millis(50), "{short:?} for 500, {long:?} for 5,000");
 }
 
-/// A circle at the end of a long line is found, since the search visits each waiter once.
-#[test]
-fn a_deadlock_is_found_through_a_line_of_thousands() {
+/// Two owners that wait for each other, one of them at the end of so long a line: what the closing one is told.
+fn close_a_circle_through(waiters: usize) -> Result<Answer, Fault> {
     let mut crowd = Crowd::new();
     let other = Key { db: Db(0), name: b"other" };
     let ask = |crowd: &mut Crowd, owner: &str, key, wait: bool| {
@@ -220,12 +219,23 @@ fn a_deadlock_is_found_through_a_line_of_thousands() {
     };
     assert!(matches!(ask(&mut crowd, "A", KEY, false), Ok(Answer::Granted(_))));
     assert!(matches!(ask(&mut crowd, "B", other, false), Ok(Answer::Granted(_))));
-    for number in 0..9_000 {
+    for number in 0..waiters {
         assert!(matches!(ask(&mut crowd, &name(number), KEY, true), Ok(Answer::Queued(_))));
     }
     assert!(matches!(ask(&mut crowd, "B", KEY, true), Ok(Answer::Queued(_))));
-    let closing = ask(&mut crowd, "A", other, true);
+    ask(&mut crowd, "A", other, true)
+}
+
+#[test]
+fn a_deadlock_is_found_through_a_line_of_thousands() {
+    let closing = close_a_circle_through(9_000);
     let Err(Fault::Deadlock(circle)) = closing else { panic!("{closing:?}") };
     let names: Vec<_> = circle.owners().iter().map(|owner| format!("{owner:?}")).collect();
     assert_eq!(names, ["A", "B"]);
+}
+
+/// Beyond its bound a search gives up, and the wait is left to its timeout.
+#[test]
+fn the_search_for_deadlocks_is_bounded() {
+    assert!(matches!(close_a_circle_through(20_001), Ok(Answer::Queued(_))));
 }

@@ -9,5 +9,6 @@ mod world;
 mod crowds;
 mod deadlocks;
 mod properties;
+mod replay;
 mod small_worlds;
 mod stories;

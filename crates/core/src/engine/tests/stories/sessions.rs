@@ -113,6 +113,18 @@ fn a_closed_connection_of_one_shared_holder_leaves_the_others() {
 }
 
 #[test]
+fn all_leases_of_a_closed_connection_end_before_anyone_is_served() {
+    check(
+        "A acquire k 100 shared session 7   -> #1
+         D acquire k 100 shared session 7   -> #2
+         D reenter k 100 wait ever          -> waits
+         W acquire k 100 wait ever          -> waits
+         close 7                            -> D: null, W: #3
+         stream                             -> k A granted, k D granted, k A closed, k D closed, k W granted",
+    );
+}
+
+#[test]
 fn b96_a_tie_follows_a_rename() {
     check(
         "A acquire k 100 session 7      -> #1
@@ -135,6 +147,20 @@ fn b95_a_tie_follows_a_swapped_database() {
          close 7
          look 1:k                       -> free
          look k                         -> B alone x1 #2 for 100 tied",
+    );
+}
+
+#[test]
+fn a_tie_follows_a_rename_and_a_swap_that_nobody_has_looked_at_yet() {
+    check(
+        "A acquire k 100 session 7      -> #1
+         far k
+         rename k kk
+         swap
+         close 7
+         near
+         look 1:kk                      -> free
+         tied                           -> 0",
     );
 }
 

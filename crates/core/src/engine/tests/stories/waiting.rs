@@ -387,6 +387,21 @@ fn one_of_n_places_is_stuck_only_when_every_holder_is() {
 }
 
 #[test]
+fn what_is_due_beyond_reach_is_served_by_the_next_drain_that_reaches_it() {
+    check(
+        "A acquire k 100            -> #1
+         B acquire l 100            -> #2
+         C acquire k 100 wait ever  -> waits
+         D acquire l 100 wait ever  -> waits
+         far k
+         @100                       -> D: #3
+         due                        -> 100
+         near                       -> C: #4
+         due                        -> never",
+    );
+}
+
+#[test]
 fn a_circle_through_keys_beyond_reach_is_found_by_the_next_drain_that_reaches_them() {
     check(
         "A acquire k 100            -> #1
