@@ -65,7 +65,7 @@ integration-release: servers build ## the same with the release build
 
 .PHONY: bench
 bench: servers build ## measure the commands
-	REDISLOCK_MODULE=$(RELEASE_MODULE) $(CARGO) bench --package redislock --bench commands
+	REDISLOCK_MODULE=$(RELEASE_MODULE) $(CARGO) bench --package redislock --bench commands --bench sharing
 
 .PHONY: valgrind
 valgrind: servers ## run the memory tests under valgrind, on the servers built on libc malloc

@@ -45,7 +45,9 @@ impl<'a> Args<'a> {
         let max = settings::max_ttl();
         self.must_follow()?;
         let value = self.number("ttl", 1, max, " milliseconds")?;
-        Ttl::new(value).ok_or(Error::Range { name: "ttl", min: 1, max, unit: " milliseconds" })
+        // A request comes in the middle of a millisecond. As that of any key, a lease lasts to the end of the one in
+        // which its time is up, and so is never shorter than asked.
+        Ttl::new(value + 1).ok_or(Error::Range { name: "ttl", min: 1, max, unit: " milliseconds" })
     }
 
     pub(crate) fn fence(&mut self, name: &'static str) -> Result<Fence, Error> {

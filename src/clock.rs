@@ -48,3 +48,8 @@ pub(crate) fn now() -> (Now, Offset) {
     let at = Millis(u64::try_from(steady / 1_000).unwrap_or(0));
     (Now { at, wall_micros: u64::try_from(wall).unwrap_or(0) }, Offset(offset))
 }
+
+/// The native TTL, as a wall time, that ends where a lease ends: the server lets a key live through its last millisecond.
+pub(crate) fn native_end(deadline: Millis, offset: Offset) -> u64 {
+    offset.to_wall(deadline).saturating_sub(1)
+}

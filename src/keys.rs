@@ -1,11 +1,11 @@
 //! The server's keys as the core's port: find, create, free, and tell the world.
 
-use crate::events;
 use crate::ffi::inner_call::serves;
 use crate::ffi::key::Content;
 use crate::ffi::string::OwnedStr;
 use crate::ffi::{Ctx, OpenKey, Str};
 use crate::slot::slot_of;
+use crate::{clock, events};
 use redis_module::raw;
 use redislock_core::record::{Record, encode_record};
 use redislock_core::{Change, Db, Event, Fence, Key, Keyspace, Lock, Offset, Slot};
@@ -181,7 +181,7 @@ impl Keyspace for Keys<'_> {
         if let Content::Lock(lock) = open.key.content() {
             freed = false;
             if moves_deadline(change, event) {
-                let latest = offset.to_wall(lock.latest());
+                let latest = clock::native_end(lock.latest(), offset);
                 open.key.expire_at(latest);
             }
         }

@@ -109,6 +109,16 @@ impl World {
         })
     }
 
+    /// Whether the holders of a key may stand together.
+    fn is_sound(&self, key: &str) -> bool {
+        let holders = self.holders.get(key);
+        let count = holders.map_or(0, BTreeMap::len);
+        holders.into_iter().flatten().all(|(_, mode)| match mode {
+            Mode::Alone => count == 1,
+            Mode::Shared(most) => count <= *most,
+        })
+    }
+
     /// Who would wait for good, if nobody asked for anything more.
     fn stuck(mut self) -> BTreeSet<&'static str> {
         loop {
@@ -298,6 +308,7 @@ impl History {
                 .map(|(owner, _)| (*owner).to_owned())
                 .collect();
             assert_eq!(shown, believed, "the holders of {key}: {:#?}", self.steps);
+            assert!(self.world.is_sound(key), "{believed:?} stand together at {key}: {:#?}", self.steps);
         }
         let stuck = self.world.clone().stuck();
         assert!(stuck.is_empty(), "{stuck:?} wait for good, and nobody was told: {:#?}", self.steps);

@@ -150,6 +150,7 @@ every_server! {
             let reply = guarded(&mut client, line);
             assert!(reply.is_nil() || reply.is_error(), "{line}: {reply:?}");
         }
+        assert!(guarded(&mut client, "LOCK.APPLY k record").error().contains("internal"));
         guarded(&mut client, "LOCK.ACQUIRE k B 500 WAIT 0").nil();
         assert_eq!(client.client_id(), id, "the connection is as it was");
         assert_eq!(cmd!(client, "GET", "data").text(), "v");

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use redislock_testkit::{Client, Server, Version, build_module_with, cmd, eventually, every_server, send};
+use redislock_testkit::{Client, Server, Version, build_module_with, cmd, every_server, send};
 
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(10);
 
 /// The module, built so that a callback can be made to panic.
 fn module() -> &'static Path {
@@ -115,7 +115,8 @@ every_server! {
         for callback in callbacks() {
             let builder = Server::builder(version).module(module()).env("REDISLOCK_PANIC", &callback).allow_bugs();
             let caught = format!("a bug in {callback}, caught: injected");
-            if callback == "load" {
+            // Settings are set once while the module is loaded, where the server knows them.
+            if callback == "load" || (callback == "CONFIG SET" && version.has_config()) {
                 let log = builder.try_start().expect_err("a module that panics while it is loaded");
                 assert!(log.contains(&caught) && !log.contains("BUG REPORT"), "{log}");
                 continue;
@@ -129,7 +130,11 @@ every_server! {
                 continue;
             }
             if is_called(&callback, version) {
-                eventually(SOON, told);
+                let end = Instant::now() + SOON;
+                while !told() {
+                    assert!(Instant::now() < end, "{callback} was not called");
+                    thread::sleep(Duration::from_millis(5));
+                }
             }
             let mut client = server.connect();
             let reply = cmd!(client, "LOCK.ACQUIRE", "last", "A", 1000);
@@ -140,17 +145,20 @@ every_server! {
             }
             assert!(server.is_alive());
             assert!(!server.log().contains("BUG REPORT"), "{callback}: {}", server.log());
-            if callback != "INFO" && is_called(&callback, version) {
+            // A rewrite runs in a child, which counts for itself.
+            if !["INFO", "aof_rewrite"].contains(&&*callback) && is_called(&callback, version) {
                 assert_ne!(server.info("lock_panics"), "0", "{callback}");
             }
         }
     }
 }
 
-/// Whether this server calls it, in what is done here.
+/// Whether this server surely calls it, in what is done here.
 fn is_called(callback: &str, version: Version) -> bool {
     match callback {
         "CONFIG GET" | "CONFIG SET" => version.has_config(),
+        // Watched for a moment after a hand-over, which may be over before anything happens.
+        "command filter" | "turn of the loop" => false,
         _ => true,
     }
 }

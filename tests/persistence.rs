@@ -372,6 +372,37 @@ every_server! {
         assert!(cmd!(client, "LOCK.RENEW", "k", "A", 50_000).int() > 0);
     }
 
+    /// Tokens stay below 2^53. When there are none left, nobody new is let in, and who holds goes on.
+    fn fences_that_are_used_up_end_grants_and_nothing_else(version) {
+        let server = Server::start(version);
+        let mut client = server.connect();
+        cmd!(client, "LOCK.ACQUIRE", "k", "A", 50_000, "SHARED").int();
+        let payload = cmd!(client, "DUMP", "k").bytes().to_vec();
+        let last = forge(&payload, |bytes| {
+            assert_eq!(bytes[12..18], [1, 1, 1, b'A', 1, 1], "version, holders, owner, mode, holds");
+            bytes[18..26].copy_from_slice(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f]);
+        });
+        cmd!(client, "RESTORE", "k", 0, &last[..], "REPLACE").ok();
+        let highest = (1_i64 << 53) - 1;
+        assert_eq!(Holder::of(&mut client, "k").fence, highest);
+        for line in [
+            "LOCK.ACQUIRE free B 1000",
+            "LOCK.ACQUIRE free B 1000 WAIT 0",
+            "LOCK.REENTER free B 1000",
+            "LOCK.MACQUIRE 2 free free2 B 1000",
+            "LOCK.REENTER k A 1000",
+            "LOCK.ACQUIRE k B 1000 SHARED",
+        ] {
+            let reply = client.cmd(&line.split(' ').collect::<Vec<_>>());
+            assert_eq!(reply.error(), "ERR fencing tokens exhausted", "{line}");
+        }
+        assert_eq!(cmd!(client, "DBSIZE").int(), 1);
+        assert_eq!(cmd!(client, "LOCK.REENTER", "k", "A", 50_000, "SHARED").ints(), [2, highest]);
+        assert_eq!(cmd!(client, "LOCK.RENEW", "k", "A", 50_000).int(), highest);
+        assert_eq!(cmd!(client, "LOCK.FENCE", "k", "A", highest).int(), highest);
+        assert_eq!(cmd!(client, "LOCK.RELEASE", "k", "A", "ALL").int(), 0);
+    }
+
     fn a_dump_file_of_a_newer_build_stops_the_start(version) {
         for which in ["aux", "value", "both"] {
             let server = Server::builder(version).save().start();

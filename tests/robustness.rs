@@ -70,6 +70,22 @@ fn lives(client: &mut Client) {
 }
 
 every_server! {
+    /// Where a user is bound to keys, the keys are looked for before the arguments are counted.
+    fn b86_too_few_arguments_of_a_user_that_is_bound_to_keys(version) {
+        let server = Server::start(version);
+        let mut client = server.connect();
+        cmd!(client, "ACL", "SETUSER", "u", "on", ">p", "~k*", "+@all").ok();
+        cmd!(client, "AUTH", "u", "p").ok();
+        for shape in SHAPES {
+            let whole = words(shape);
+            for count in 1..whole.len() {
+                let reply = client.cmd(&whole[..count]);
+                assert!(reply.is_error(), "{:?}: {reply:?}", &whole[..count]);
+            }
+        }
+        lives(&mut client);
+    }
+
     fn b86_too_few_and_too_many_arguments_are_errors(version) {
         let server = Server::start(version);
         let mut client = server.connect();

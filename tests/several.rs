@@ -9,7 +9,7 @@ use redislock_testkit::{
     Client, Cluster, Fsync, HistoryChecker, Holder, LockInfo, Mode, Reply, Server, Version, cmd, eventually,
     every_server, holders, promote, send, until_blocked, until_waiting, wait_in_sync, waiters,
 };
-use stream::{Stream, appended};
+use stream::{Stream, append_only_file, appended};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -252,6 +252,31 @@ every_server! {
         assert_eq!(held(&mut client, &["x", "y", "z", "q"]), ["", "B", "L", "L"]);
     }
 
+    /// Sets that overlap: the later one does not pass the earlier one at the key that they share, free though it is.
+    fn a_later_set_does_not_pass_an_earlier_one(version) {
+        let server = Server::start(version);
+        let mut client = server.connect();
+        cmd!(client, "LOCK.ACQUIRE", "q", "A", 50_000).int();
+        cmd!(client, "LOCK.ACQUIRE", "y", "A", 50_000).int();
+        let mut earlier = wait(&server, "x", "LOCK.MACQUIRE 2 q x E 50000 WAIT 0");
+        let mut later = wait(&server, "y", "LOCK.MACQUIRE 2 x y L 50000 WAIT 0");
+        let mut last = wait(&server, "z", "LOCK.MACQUIRE 2 y z M 50000 WAIT 0");
+        assert_eq!(waiters(&mut client, "x"), ["E", "L"]);
+        cmd!(client, "LOCK.RELEASE", "y", "A").int();
+        for key in ["x", "y", "z"] {
+            assert_eq!(LockInfo::of(&mut client, key).unwrap().mode, "free", "{key}");
+        }
+        assert!(waits(&mut later) && waits(&mut last));
+        cmd!(client, "LOCK.RELEASE", "q", "A").int();
+        let fence = earlier.read().int();
+        assert_eq!(held(&mut client, &["q", "x", "y", "z"]), ["E", "E", "", ""]);
+        say(&mut client, "LOCK.MRELEASE 2 q x E").array();
+        assert!(later.read().int() > fence);
+        assert_eq!(held(&mut client, &["q", "x", "y", "z"]), ["", "L", "L", ""]);
+        say(&mut client, "LOCK.MRELEASE 2 x y L").array();
+        last.read().int();
+    }
+
     /// It lapses, gives up, is unblocked, or its connection is closed or killed: whoever stood behind is served.
     fn who_stands_behind_it_is_served_when_it_goes(version) {
         let server = Server::start(version);
@@ -397,6 +422,30 @@ every_server! {
         server.kill9();
         server.restart();
         assert_eq!(held(&mut server.connect(), &["q", "x", "a", "b"]), ["M", "M", "M", ""]);
+    }
+
+    /// A crash in the middle of writing leaves half a unit in the AOF: it counts for nothing.
+    fn half_a_unit_in_the_aof_counts_for_nothing(version) {
+        let server = Server::builder(version).aof(Fsync::Always).start();
+        let mut client = server.connect();
+        cmd!(client, "LOCK.ACQUIRE", "x", "A", 500_000).int();
+        say(&mut client, "LOCK.MACQUIRE 3 a b c M 500000").int();
+        server.kill9();
+        let file = append_only_file(&server);
+        let whole = std::fs::read(&file).unwrap();
+        let unit = b"*1\r\n$5\r\nMULTI\r\n";
+        let start = whole.windows(unit.len()).rposition(|bytes| bytes == unit).expect("a unit");
+        let mut cuts: Vec<usize> = (start + 1..whole.len()).step_by((whole.len() - start) / 7).collect();
+        cuts.extend([start + unit.len(), whole.len() - 1]);
+        for cut in cuts {
+            std::fs::write(&file, &whole[..cut]).unwrap();
+            server.restart();
+            assert_eq!(held(&mut server.connect(), &["x", "a", "b", "c"]), ["A", "", "", ""], "{cut} of {}", whole.len());
+            server.kill9();
+        }
+        std::fs::write(&file, &whole).unwrap();
+        server.restart();
+        assert_eq!(held(&mut server.connect(), &["x", "a", "b", "c"]), ["A", "M", "M", "M"]);
     }
 
     /// A replica that is promoted at any moment has all of a set or nothing.

@@ -588,6 +588,40 @@ every_server! {
         assert_eq!(client.info("lock_panics").as_deref(), Some("0"));
     }
 
+    /// What ended and whom it was handed on to is one unit, whoever began it: a command, a timer, an event.
+    fn a_batch_travels_as_one_unit(version) {
+        let server = Server::builder(version).aof(Fsync::Always).start();
+        let mut client = server.connect();
+        for ending in ["release", "lapse", "close", "delete"] {
+            let mut holder = server.connect();
+            let ttl = if ending == "lapse" { 700 } else { 50_000 };
+            cmd!(holder, "LOCK.ACQUIRE", "k", "A", ttl, "SESSION").int();
+            let mut readers = ["B", "C"].map(|owner| {
+                wait(&server, "k", &format!("LOCK.ACQUIRE k {owner} 50000 SHARED LIMIT 2 WAIT 0"))
+            });
+            let mut stream = Stream::of(&server);
+            let before = appended(&server).len();
+            match ending {
+                "release" => assert_eq!(cmd!(client, "LOCK.RELEASE", "k", "A").int(), 0),
+                "delete" => assert_eq!(cmd!(client, "DEL", "k").int(), 1),
+                "close" => holder.close(),
+                _ => {}
+            }
+            for reader in &mut readers {
+                reader.read().int();
+            }
+            let joined = ["k: B shared/2 x1", "k: C shared/2 x1"];
+            let unit = match ending {
+                // The deletion is the server's own, and comes first.
+                "delete" => [&["DEL k", "MULTI"][..], &joined, &["EXEC"]].concat(),
+                _ => [&["MULTI", "k: A gone"][..], &joined, &["EXEC"]].concat(),
+            };
+            assert_eq!(stream.told(), unit, "{ending}, to replicas");
+            assert_eq!(appended(&server)[before..], unit, "{ending}, in the AOF");
+            assert_eq!(cmd!(client, "LOCK.BREAK", "k").int(), 2);
+        }
+    }
+
     /// Waiters for places of a semaphore are served as leases end, each in its turn, without any command.
     fn leases_of_a_semaphore_end_one_by_one(version) {
         let server = Server::start(version);

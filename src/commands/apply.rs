@@ -60,7 +60,7 @@ fn apply(ctx: Ctx<'_>, name: Str<'_>, record: &Record<'_>, offset: Offset) -> Re
     let mut told = Told(OpenKey::for_writing(ctx, name));
     state::borrow().engine.apply(&mut told, key, record)?;
     if let Slot::Held(lock) = told.find(key) {
-        let latest = offset.to_wall(lock.latest());
+        let latest = clock::native_end(lock.latest(), offset);
         told.0.expire_at(latest);
     }
     drop(told);

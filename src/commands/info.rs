@@ -77,7 +77,7 @@ fn reply_holder(ctx: Ctx<'_>, owner: &Owner, lease: &Lease, now: Millis) {
     let fields: [(&[u8], u64); 5] = [
         (b"holds", u64::from(lease.holds.get())),
         (b"fence", lease.fence.get()),
-        (b"ttl", lease.deadline.since(now)),
+        (b"ttl", lease.deadline.since(now).saturating_sub(1)),
         (b"held", now.since(lease.since)),
         (b"session", u64::from(lease.session.is_some())),
     ];

@@ -4,6 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use redislock_core::record::decode_record;
@@ -86,17 +87,20 @@ impl Stream {
     }
 }
 
+/// The file that commands are appended to.
+pub(crate) fn append_only_file(server: &Server) -> PathBuf {
+    let folder = server.dir().join("appendonlydir");
+    if !folder.exists() {
+        return server.dir().join("appendonly.aof");
+    }
+    let files = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    files.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max().expect("a file to append to")
+}
+
 /// What was appended to the append-only file since it was begun. With [`Fsync::Always`](redislock_testkit::Fsync) it
 /// is there when the answer is.
 pub(crate) fn appended(server: &Server) -> Vec<String> {
-    let folder = server.dir().join("appendonlydir");
-    let path = if folder.exists() {
-        let files = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-        files.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max().expect("a file to append to")
-    } else {
-        server.dir().join("appendonly.aof")
-    };
-    let bytes = std::fs::read(path).expect("an append-only file");
+    let bytes = std::fs::read(append_only_file(server)).expect("an append-only file");
     let (mut at, mut commands) = (0, Vec::new());
     while let Some((command, length)) = decode(&bytes[at..]) {
         at += length;

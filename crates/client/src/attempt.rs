@@ -1,12 +1,12 @@
 //! Carries out an acquisition: sends what the state machine asks for, and tells it what comes back.
 
-use std::future::{Future, pending};
+use std::future::{Future, pending, ready};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use redis::{Cmd, Value, cmd};
@@ -47,8 +47,25 @@ pub(crate) struct Wish {
 pub(crate) struct Prize {
     pub(crate) won: Won,
     pub(crate) owner: Owner,
-    /// The session connections of the nodes that granted.
-    pub(crate) ties: Vec<Option<u64>>,
+    pub(crate) ties: Ties,
+}
+
+/// The session connections of the nodes that granted. Nodes that the quorum did not wait for add theirs later.
+#[derive(Clone)]
+pub(crate) struct Ties(Arc<Mutex<Vec<Option<u64>>>>);
+
+impl Ties {
+    pub(crate) fn new(nodes: usize) -> Self {
+        Self(Arc::new(Mutex::new(vec![None; nodes])))
+    }
+
+    pub(crate) fn set(&self, node: usize, connection: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)[node] = Some(connection);
+    }
+
+    pub(crate) fn get(&self, node: usize) -> Option<u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)[node]
+    }
 }
 
 struct Reply {
@@ -56,6 +73,14 @@ struct Reply {
     serial: u64,
     answer: Answer,
     tie: Option<u64>,
+}
+
+impl Reply {
+    fn note_tie(&self, ties: &Ties) {
+        if let (Answer::Granted(_), Some(connection)) = (&self.answer, self.tie) {
+            ties.set(self.node, connection);
+        }
+    }
 }
 
 type Exchange = Pin<Box<dyn Future<Output = Reply> + Send>>;
@@ -70,7 +95,8 @@ pub(crate) struct Attempt {
     exchanges: FuturesUnordered<Exchange>,
     queued: Option<Exchange>,
     queued_since: Moment,
-    ties: Vec<Option<u64>>,
+    ties: Ties,
+    node_timeout: Duration,
     over: bool,
 }
 
@@ -87,7 +113,7 @@ pub(crate) async fn acquire(core: &Arc<Core>, wish: Wish) -> Result<Prize, Error
 impl Attempt {
     fn start(core: Arc<Core>, wish: Wish) -> (Self, Option<Result<Won, Error>>) {
         let now = core.now();
-        let node_timeout = core.surroundings.node_timeout.min(wish.ttl.as_duration() / 4);
+        let node_timeout = core.surroundings.limit(wish.ttl);
         let likely = core.contention.is_likely(&wish.terms.keys, now.moment);
         let plan = Plan {
             quorum: core.quorum,
@@ -106,7 +132,7 @@ impl Attempt {
         let rng = StdRng::from_rng(&mut rand::rng());
         let (machine, first) = Acquisition::start(plan, rng, now, &mut actions);
         let mut this = Self {
-            ties: vec![None; core.quorum.nodes()],
+            ties: Ties::new(core.quorum.nodes()),
             core,
             wish,
             machine,
@@ -115,6 +141,7 @@ impl Attempt {
             exchanges: FuturesUnordered::new(),
             queued: None,
             queued_since: now.moment,
+            node_timeout,
             over: false,
         };
         this.carry_out(actions);
@@ -154,9 +181,7 @@ impl Attempt {
             Answer::Denied => self.core.contention.met(&self.wish.terms.keys, Moment::now()),
             _ => {}
         }
-        if reply.tie.is_some() {
-            self.ties[reply.node] = reply.tie;
-        }
+        reply.note_tie(&self.ties);
         let Now { moment, fence } = self.core.now();
         self.machine.answer(Now { moment, fence }, reply.node, reply.serial, reply.answer, actions)
     }
@@ -177,7 +202,7 @@ impl Attempt {
                     self.queued_since = Moment::now();
                     self.queued = Some(self.queue(node, serial, millis));
                 }
-                Action::Send { node, serial, ask } => self.exchanges.push(self.exchange(node, serial, ask)),
+                Action::Send { node, serial, ask } => self.begin(self.exchange(node, serial, ask)),
                 Action::Withdraw { .. } => self.queued = None,
                 Action::Release { node } => self.release(node),
                 Action::NewOwner => self.change_owner(),
@@ -185,12 +210,22 @@ impl Attempt {
         }
     }
 
+    /// Sends a request right away. Were that left to the first look for answers, a release that follows could
+    /// overtake it.
+    fn begin(&mut self, mut exchange: Exchange) {
+        let _here = self.core.surroundings.runtime.enter();
+        self.exchanges.push(match (&mut exchange).now_or_never() {
+            Some(reply) => Box::pin(ready(reply)),
+            None => exchange,
+        });
+    }
+
     fn change_owner(&mut self) {
         self.core.give_up_claim(&self.claim);
         self.owner = Owner::random();
         self.claim.1 = self.owner.clone();
         self.core.claim(&self.claim);
-        self.ties.fill(None);
+        self.ties = Ties::new(self.core.quorum.nodes());
     }
 
     fn commands(&self, ask: Ask) -> Vec<Cmd> {
@@ -221,9 +256,9 @@ impl Attempt {
         if grants && self.wish.terms.session {
             return self.tied(node, serial, commands);
         }
-        let link = self.core.links[node].clone();
+        let (link, limit) = (self.core.links[node].clone(), self.node_timeout);
         Box::pin(async move {
-            let answer = match link.call(&commands).await {
+            let answer = match link.call(&commands, limit).await {
                 Ok(_) if ask == Ask::Ping => Answer::Alive,
                 Ok(replies) => answer(node, &replies),
                 Err(error) => Answer::Failed(error),
@@ -234,9 +269,9 @@ impl Attempt {
 
     /// A request over the connection that session-bound locks are tied to.
     fn tied(&self, node: usize, serial: u64, commands: Vec<Cmd>) -> Exchange {
-        let link = self.core.session_link(node).clone();
+        let (link, limit) = (self.core.session_link(node).clone(), self.node_timeout);
         Box::pin(async move {
-            let (answer, tie) = match link.call_tied(&commands).await {
+            let (answer, tie) = match link.call_tied(&commands, limit).await {
                 Ok((epoch, replies)) => (answer(node, &replies), Some(epoch)),
                 Err(error) => (Answer::Failed(error), None),
             };
@@ -308,7 +343,7 @@ impl Attempt {
         self.await_stragglers();
         let won = outcome?;
         self.core.claim(&self.claim);
-        Ok(Prize { won, owner: self.owner.clone(), ties: std::mem::take(&mut self.ties) })
+        Ok(Prize { won, owner: self.owner.clone(), ties: self.ties.clone() })
     }
 
     /// Lets the nodes answer that the quorum did not wait for, so that one that never does is noticed. Requests over
@@ -316,7 +351,12 @@ impl Attempt {
     fn await_stragglers(&mut self) {
         let mut stragglers = std::mem::take(&mut self.exchanges);
         if !stragglers.is_empty() && self.wish.replicas.is_none() {
-            self.core.surroundings.runtime.spawn(async move { while stragglers.next().await.is_some() {} });
+            let ties = self.ties.clone();
+            self.core.surroundings.runtime.spawn(async move {
+                while let Some(reply) = stragglers.next().await {
+                    reply.note_tie(&ties);
+                }
+            });
         }
     }
 }

@@ -258,9 +258,8 @@ impl Guard {
     /// assert_eq!(handover.keys, [b"k"]);
     /// # Ok(()) });
     /// ```
-    pub fn hand_over(self) -> Result<Handover, Error> {
-        let Self { guard, shared } = self;
-        shared.runtime.block_on(guard.hand_over())
+    pub fn hand_over(&self) -> Result<Handover, Error> {
+        self.shared.runtime.block_on(self.guard.hand_over())
     }
 }
 

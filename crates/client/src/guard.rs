@@ -265,9 +265,10 @@ impl Guard {
         };
         holding.core.keeper.watch(holding.clone());
         let command = [holding.terms.renew(&holding.owner, ttl, false)];
+        let limit = holding.core.surroundings.limit(ttl);
         let calls = nodes.into_iter().map(|node| {
             let (link, command) = (&holding.core.links[node], &command);
-            async move { (node, link.call(command).await) }
+            async move { (node, link.call(command, limit).await) }
         });
         let mut calls: FuturesUnordered<_> = calls.collect();
         let mut votes = vec![None; holding.core.quorum.nodes()];
@@ -325,7 +326,8 @@ impl Guard {
         for part in command {
             guarded.arg(part.as_ref());
         }
-        match link.call(&[guarded]).await.map(|mut replies| replies.pop().unwrap_or(Value::Nil)) {
+        let limit = holding.core.surroundings.node_timeout;
+        match link.call(&[guarded], limit).await.map(|mut replies| replies.pop().unwrap_or(Value::Nil)) {
             Ok(Value::ServerError(error)) if error.code() == "NOTHELD" => {
                 let reason = LossReason::Taken { votes: Votes(vec![Some(Vote::Denied)]) };
                 holding.lose(reason.clone());
@@ -363,7 +365,8 @@ impl Guard {
     }
 
     /// Makes a handover of the guard: what another task, or another process, needs to go on holding the lock with
-    /// [`Locker::take_over`](crate::Locker::take_over). Nothing renews the lease meanwhile.
+    /// [`Locker::take_over`](crate::Locker::take_over). Nothing renews the lease meanwhile, and this guard is spent: it
+    /// neither renews nor releases any more.
     ///
     /// # Errors
     /// [`Error::Lost`] when there is nothing to hand over any more; [`Error::Configuration`] when other holds of the
@@ -380,7 +383,7 @@ impl Guard {
     /// # guard.release().await?;
     /// # Ok(()) });
     /// ```
-    pub async fn hand_over(self) -> Result<Handover, Error> {
+    pub async fn hand_over(&self) -> Result<Handover, Error> {
         let holding = self.holding();
         let holds = holding.holds.lock().await;
         if *holds != 1 {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::attempt::Ties;
 use crate::clock::Moment;
 use crate::command::{Mode, Terms, renewal_vote};
 use crate::error::{Error, LossReason};
@@ -63,15 +64,16 @@ impl Locker {
         let terms = Arc::new(Terms { keys, mode: Mode::Exclusive, session });
         let commands = [terms.renew(&owner, ttl, session)];
         let mut round = Round::new(core.quorum, Moment::now());
-        let mut ties = vec![None; core.quorum.nodes()];
+        let limit = core.surroundings.limit(ttl);
+        let ties = Ties::new(core.quorum.nodes());
         let calls = (0..core.quorum.nodes()).map(|node| {
             let (link, commands) = (core.link_for(&terms, node), &commands);
-            async move { link.call_tied(commands).await }
+            async move { link.call_tied(commands, limit).await }
         });
         for (node, answer) in futures_util::future::join_all(calls).await.into_iter().enumerate() {
             let vote = match answer {
                 Ok((epoch, replies)) => {
-                    ties[node] = Some(epoch);
+                    ties.set(node, epoch);
                     replies.first().map_or(Vote::Denied, renewal_vote)
                 }
                 Err(error) => Vote::Unreachable(error),

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
+use crate::attempt::Ties;
 use crate::clock::Moment;
 use crate::command::Terms;
 use crate::error::LossReason;
@@ -61,7 +62,7 @@ impl Holding {
 
     /// The first guard of a lock that was just granted, with all that watches over it. `ties` are the session
     /// connections that the grants came over.
-    pub(crate) fn guarded(self: Arc<Self>, ties: Vec<Option<u64>>) -> Guard {
+    pub(crate) fn guarded(self: Arc<Self>, ties: Ties) -> Guard {
         let core = &self.core;
         core.set_holding(&self.claim(), &self);
         core.keeper.watch(self.clone());

@@ -124,7 +124,7 @@ impl Locker {
             let answer = loop {
                 let scan = ["MATCH", pattern, "COUNT", "1000", "TYPE", "redislock"];
                 let command = cmd("SCAN").arg(&cursor).arg(&scan).take();
-                let replies = match link.call(&[command]).await {
+                let replies = match link.call(&[command], self.core.surroundings.node_timeout).await {
                     Ok(replies) => replies,
                     Err(error) => break Err(error),
                 };
@@ -181,7 +181,8 @@ impl Locker {
 
     async fn each<T>(&self, command: &Cmd, read: impl Fn(&Value) -> Option<T>) -> Vec<PerNode<T>> {
         let commands = [command.clone()];
-        let calls = self.core.links.iter().map(|link| link.call(&commands));
+        let calls =
+            self.core.links.iter().map(|link| link.call(&commands, self.core.surroundings.node_timeout));
         let answers = futures_util::future::join_all(calls).await;
         let read = |answer: Result<Vec<Value>, NodeError>| {
             let replies = answer?;

@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::Cmd;
@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tracing::debug;
 
+use crate::attempt::Ties;
 use crate::clock::Moment;
 use crate::command::renewal_vote;
 use crate::error::LossReason;
@@ -161,7 +162,9 @@ async fn renew(node: usize, link: Arc<Link>, renewals: Arc<Vec<Renewal>>, chunk:
         .iter()
         .map(|renewal| renewal.holding.terms.renew(&renewal.holding.owner, renewal.ttl, false))
         .collect();
-    let answers = link.call(&commands).await;
+    let ttls = chunk.iter().map(|renewal| renewal.ttl);
+    let limit = ttls.min().map(|ttl| chunk[0].holding.core.surroundings.limit(ttl)).unwrap_or_default();
+    let answers = link.call(&commands, limit).await;
     for (index, renewal) in chunk.into_iter().enumerate() {
         let vote = match &answers {
             Ok(answers) => answers.get(index).map_or(Vote::Denied, renewal_vote),
@@ -195,20 +198,16 @@ pub(crate) fn apply_vote(holding: &Arc<Holding>, id: RenewalId, node: usize, vot
 }
 
 /// Loses a session-bound lock when the connections that it is tied to end.
-pub(crate) async fn watch_sessions(
-    holding: std::sync::Weak<Holding>,
-    links: Vec<Arc<Link>>,
-    ties: Vec<Option<u64>>,
-) {
+pub(crate) async fn watch_sessions(holding: Weak<Holding>, links: Vec<Arc<Link>>, ties: Ties) {
     let mut changes: Vec<_> = links.iter().map(|link| link.changes()).collect();
     loop {
         let Some(held) = holding.upgrade() else { return };
         if *held.lease().tenure() != Tenure::Held {
             return;
         }
-        let tied =
-            links.iter().zip(&ties).filter(|(link, tie)| tie.is_some() && link.epoch() == **tie).count();
-        if tied < held.core.quorum.size() {
+        let stands =
+            |(node, link): &(usize, &Arc<Link>)| ties.get(*node).is_some_and(|tie| link.epoch() == Some(tie));
+        if links.iter().enumerate().filter(stands).count() < held.core.quorum.size() {
             held.lose(LossReason::SessionEnded);
             return;
         }

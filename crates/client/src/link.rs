@@ -18,6 +18,7 @@ use tracing::{debug, warn};
 
 use crate::backoff::Backoff;
 use crate::node::Node;
+use crate::ttl::Ttl;
 use crate::vote::{NodeError, NodeErrorKind};
 
 pub(crate) use identity::Identities;
@@ -39,6 +40,13 @@ pub(crate) struct Surroundings {
     /// One permit for each request that may wait in a server at the same time.
     pub(crate) waits: Arc<Semaphore>,
     pub(crate) identities: Identities,
+}
+
+impl Surroundings {
+    /// The longest that a node is waited for, on behalf of a lease: small beside the ttl.
+    pub(crate) fn limit(&self, ttl: Ttl) -> Duration {
+        self.node_timeout.min(ttl.as_duration() / 4)
+    }
 }
 
 /// What a link is for.
@@ -120,21 +128,25 @@ impl Link {
         self.changed.subscribe()
     }
 
-    /// Sends commands in one piece and awaits their answers, no longer than the node timeout. A node that is known
-    /// to be out of reach costs nothing.
-    pub(crate) async fn call(self: &Arc<Self>, commands: &[Cmd]) -> Result<Vec<Value>, NodeError> {
+    /// Sends commands in one piece and awaits their answers, no longer than `limit`. A node that is known to be out of
+    /// reach costs nothing.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        commands: &[Cmd],
+        limit: Duration,
+    ) -> Result<Vec<Value>, NodeError> {
         if self.state().silent {
             return Err(NodeError::new(NodeErrorKind::Timeout, "has not answered lately"));
         }
-        self.call_tied(commands).await.map(|(_, answers)| answers)
+        self.call_tied(commands, limit).await.map(|(_, answers)| answers)
     }
 
     /// As [`call`](Self::call), and tells over which connection.
     pub(crate) async fn call_tied(
         self: &Arc<Self>,
         commands: &[Cmd],
+        limit: Duration,
     ) -> Result<(u64, Vec<Value>), NodeError> {
-        let limit = self.surroundings.node_timeout;
         match timeout(limit, self.exchange(commands)).await {
             Ok(answers) => answers,
             Err(_) => {

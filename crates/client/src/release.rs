@@ -23,7 +23,8 @@ pub enum Released {
     /// One nested hold was given back; so many are left.
     Nested(u32),
     /// The owner held nothing any more: the lock had lapsed, or was taken away, before the release. Work done in
-    /// the meantime may have overlapped with another holder's, unless fences were checked.
+    /// the meantime may have overlapped with another holder's, unless fences were checked. A release whose answer was
+    /// lost, and that had to be sent again, looks the same.
     NotHeld,
 }
 

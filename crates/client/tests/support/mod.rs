@@ -10,8 +10,15 @@ include!("module.rs");
 
 pub const MS: Duration = Duration::from_millis(1);
 
+/// A node timeout that a busy machine doesn't reach by itself.
+pub const PATIENT: Duration = Duration::from_millis(1500);
+
 pub fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
+}
+
+pub fn module() -> std::path::PathBuf {
+    module_under_test()
 }
 
 pub fn settings(version: Version) -> Builder {
@@ -30,7 +37,7 @@ pub fn builder<'a>(servers: impl IntoIterator<Item = &'a Server>) -> LockerBuild
     Locker::builder()
         .nodes(servers.into_iter().map(Server::url))
         .expect("their URLs are good")
-        .node_timeout(ms(250))
+        .node_timeout(PATIENT)
 }
 
 pub fn locker<'a>(servers: impl IntoIterator<Item = &'a Server>) -> Locker {
@@ -43,7 +50,7 @@ pub fn proxies(servers: &[Server]) -> Vec<Proxy> {
 
 pub fn locker_behind(proxies: &[Proxy]) -> Locker {
     let builder = Locker::builder().nodes(proxies.iter().map(Proxy::url)).expect("their URLs are good");
-    builder.node_timeout(ms(250)).build().expect("a locker")
+    builder.node_timeout(PATIENT).build().expect("a locker")
 }
 
 /// Whether somebody holds or waits for the key.

@@ -58,14 +58,16 @@ fn semaphore(holders: usize) -> Crowd {
     crowd
 }
 
-/// Grants, renews, re-enters and releases in the middle of a crowd: the costs of each, and the time of a thousand.
+/// Grants, renews, re-enters and releases in the middle of a crowd: the costs of each, and the time of the quickest
+/// round, which a busy machine does not shorten.
 fn work(holders: usize) -> (Vec<(usize, usize)>, Duration) {
     let mut crowd = semaphore(holders);
     let mode = Mode::Shared(Limit::NONE);
     let middle = name(holders / 2);
     let mut costs = Vec::new();
-    let start = Instant::now();
+    let mut quickest = Duration::MAX;
     for round in 0..250 {
+        let start = Instant::now();
         let steps: [&mut dyn FnMut(&mut Crowd); 5] = [
             &mut |crowd| {
                 assert!(matches!(crowd.ask("new", mode, Form::Acquire, false), Ok(Answer::Granted(_))));
@@ -87,8 +89,9 @@ fn work(holders: usize) -> (Vec<(usize, usize)>, Duration) {
         for step in steps {
             costs.push(crowd.cost(step));
         }
+        quickest = quickest.min(start.elapsed());
     }
-    (costs, start.elapsed())
+    (costs, quickest)
 }
 
 #[test]
@@ -101,10 +104,7 @@ fn a_semaphore_of_ten_thousand_works_like_one_of_ten() {
         "only its own record travels: {many:?}"
     );
     // A step that walked over the crowd would take hundreds of times as long.
-    assert!(
-        long < short * 20 + Duration::from_millis(20),
-        "{short:?} among ten, {long:?} among ten thousand"
-    );
+    assert!(long < short * 30, "{short:?} among ten, {long:?} among ten thousand");
 }
 
 #[test]
@@ -176,34 +176,35 @@ fn waiters_leave_from_anywhere_in_a_long_line() {
     assert_eq!(left, ids.iter().copied().step_by(2).collect::<Vec<_>>());
 }
 
-/// Queues so many, behind one who waits for another key too. Only a search that walked over the line each time
-/// would feel how long it is.
-fn queue_behind_an_entangled_one(waiters: usize) -> Duration {
+/// Queues thousands, behind one who waits for one key or for two. The time of the quickest of the last ones.
+fn queue_behind(keys: &[Key<'_>]) -> Duration {
     let mut crowd = Crowd::new();
-    let far = Key { db: Db(0), name: b"far" };
     let ttl = Ttl::new(TTL).unwrap();
-    let mut several =
-        Ask { owner: b"holder", ttl, mode: Mode::Exclusive, session: None, form: Form::Acquire };
-    let keys = [KEY, far];
-    let held = crowd.engine.acquire(&mut crowd.memory, crowd.now, &keys, &several, None);
+    let mut first = Ask { owner: b"holder", ttl, mode: Mode::Exclusive, session: None, form: Form::Acquire };
+    let held = crowd.engine.acquire(&mut crowd.memory, crowd.now, keys, &first, None);
     assert!(matches!(held, Ok(Answer::Granted(_))));
-    several.owner = b"several";
+    first.owner = b"first";
     let wait = Some(Wait { until: None });
-    let queued = crowd.engine.acquire(&mut crowd.memory, crowd.now, &keys, &several, wait);
+    let queued = crowd.engine.acquire(&mut crowd.memory, crowd.now, keys, &first, wait);
     assert!(matches!(queued, Ok(Answer::Queued(_))));
-    let start = Instant::now();
-    for number in 0..waiters {
+    let mut quickest = Duration::MAX;
+    for number in 0..5_000 {
+        let start = Instant::now();
         let asked = crowd.ask(&name(number), Mode::Exclusive, Form::Acquire, true);
         assert!(matches!(asked, Ok(Answer::Queued(_))));
+        if number >= 4_900 {
+            quickest = quickest.min(start.elapsed());
+        }
     }
-    start.elapsed()
+    quickest
 }
 
+/// Only a search that walked over the line each time would feel how long it is: a hundred times and more.
 #[test]
 fn to_queue_behind_thousands_costs_no_more_when_one_of_them_waits_for_several_keys() {
-    let short = queue_behind_an_entangled_one(500);
-    let long = queue_behind_an_entangled_one(5_000);
-    assert!(long < short * 30 + Duration::from_millis(50), "{short:?} for 500, {long:?} for 5,000");
+    let plain = queue_behind(&[KEY]);
+    let entangled = queue_behind(&[KEY, Key { db: Db(0), name: b"far" }]);
+    assert!(entangled < plain * 30, "{plain:?} behind one for one key, {entangled:?} behind one for two");
 }
 
 /// Two owners that wait for each other, one of them at the end of so long a line: what the closing one is told.

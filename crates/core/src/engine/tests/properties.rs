@@ -146,7 +146,7 @@ fn cases(default: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(cases(500))]
+    #![proptest_config(cases(250))]
 
     #[test]
     fn requests_and_time(ops in prop::collection::vec(ordinary(), 1..80)) {

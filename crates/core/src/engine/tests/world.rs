@@ -390,7 +390,9 @@ impl World {
 
     fn raise(&mut self, owner: u8, at: u8, token: Token) {
         let now = self.now();
+        let far = self.memory.far.take();
         self.engine.drain(&mut self.memory, now);
+        self.memory.far = far;
         self.model.wind_up();
         self.reveal();
         let last = self.engine.last_fence().get();
