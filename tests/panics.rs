@@ -64,7 +64,8 @@ fn use_everything(server: &Server, callback: &str) {
     send!(waiters[0], "LOCK.ACQUIRE", "k", "B", 50_000, "WAIT", 0);
     wait_until_blocked(server);
     let id = cmd!(client, "CLIENT", "LIST");
-    let line = id.text().lines().find(|line| line.contains("cmd=lock.acquire") || line.contains("cmd=LOCK.ACQUIRE"));
+    let line =
+        id.text().lines().find(|line| line.contains("cmd=lock.acquire") || line.contains("cmd=LOCK.ACQUIRE"));
     let id = line.and_then(|line| line.strip_prefix("id=")?.split(' ').next().map(str::to_owned));
     say(&mut client, &format!("CLIENT UNBLOCK {}", id.unwrap_or_else(|| "0".to_owned())));
     let [_, gone, granted, lapsing] = &mut waiters;

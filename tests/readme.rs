@@ -61,7 +61,9 @@ fn acts(lines: &[String]) -> Vec<Act> {
         if let Some(note) = line.strip_prefix('#') {
             let words: Vec<_> = note.split_whitespace().collect();
             if let [number, "ms", "later"] = words[..] {
-                acts.push(Act::Pass(Duration::from_millis(number.parse().expect("a number of milliseconds"))));
+                acts.push(Act::Pass(Duration::from_millis(
+                    number.parse().expect("a number of milliseconds"),
+                )));
             }
         } else if let Some(command) = typed(line) {
             acts.push(Act::Type { command: command.to_owned(), expected: Vec::new() });
@@ -303,7 +305,10 @@ fn transcripts_are_compared_with_these_liberties_only() {
     check("LOCK.ACQUIRE k A 1", "(integer) 1796058283438067", "(integer) 1796000000000000", true);
     check("LOCK.ACQUIRE k A 1", "(integer) 1796058283438067", "(integer) 5", false);
     check("LOCK.ACQUIRE k A 1", "(integer) 1796058283438067", "(nil)", false);
-    let (two, equal) = ("(integer) 1796000000000001\n(integer) 1796000000000002", "(integer) 1796000000000007\n(integer) 1796000000000007");
+    let (two, equal) = (
+        "(integer) 1796000000000001\n(integer) 1796000000000002",
+        "(integer) 1796000000000007\n(integer) 1796000000000007",
+    );
     check("X", two, "(integer) 1796000000000005\n(integer) 1796000000000009", true);
     check("X", two, "(integer) 1796000000000009\n(integer) 1796000000000005", false);
     check("X", two, equal, false);
@@ -314,7 +319,10 @@ fn transcripts_are_compared_with_these_liberties_only() {
     check("LOCK.INFO k", "1) \"holds\"\n2) (integer) 5", "1) \"holds\"\n2) (integer) 77", false);
     check("LOCK.HELP", "1) a\n...\n9) z", "1) a\n2) b\n9) z", true);
     check("LOCK.HELP", "1) a\n...\n9) z", "1) a\n2) b\n9) y", false);
-    let acts = acts(&lines("# a note\n127.0.0.1:6379> PING\nPONG\n\n# 20 ms later\n127.0.0.1:6379[1](TX)> EXEC\n(nil)"));
-    let typed = |command: &str, reply: &str| Act::Type { command: command.to_owned(), expected: lines(reply) };
+    let acts = acts(&lines(
+        "# a note\n127.0.0.1:6379> PING\nPONG\n\n# 20 ms later\n127.0.0.1:6379[1](TX)> EXEC\n(nil)",
+    ));
+    let typed =
+        |command: &str, reply: &str| Act::Type { command: command.to_owned(), expected: lines(reply) };
     assert_eq!(acts, [typed("PING", "PONG"), Act::Pass(Duration::from_millis(20)), typed("EXEC", "(nil)")]);
 }

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::ffi::key::Content;
 use crate::ffi::{Ctx, OpenKey};
 use crate::{clock, state};
-use redislock_core::{Fault, Key, Lease, Limit, Millis, Mode, Owner};
+use redislock_core::{Fault, Key, Lease, Limit, Millis, Mode, Owner, Session};
 
 pub(super) struct Info;
 
@@ -29,13 +29,22 @@ impl Command for Info {
         args.end()?;
         let now = clock::now().0.at;
         let key = Key { db: call.ctx.db(), name: name.as_bytes() };
-        let waiters = state::borrow().engine.queue().line(key).map_or(0, redislock_core::Line::len);
+        let state = state::borrow();
+        let waiters = state.engine.queue().line(key).map_or(0, redislock_core::Line::len);
         let mut open = OpenKey::for_reading(call.ctx, name);
-        let holders: Vec<(&Owner, &Lease)> = match open.content() {
+        let holders: Vec<Shown<'_>> = match open.content() {
             Content::Other => return Err(Fault::WrongType.into()),
             Content::Empty => Vec::new(),
             // What has ended is not held, whatever still lies in memory.
-            Content::Lock(lock) => lock.iter().filter(|(_, lease)| lease.runs(now)).collect(),
+            Content::Lock(lock) => lock
+                .iter()
+                .filter(|(_, lease)| lease.runs(now))
+                .map(|(owner, lease)| Shown {
+                    owner,
+                    lease,
+                    tied: state.engine.tie(key, owner.as_bytes(), lease),
+                })
+                .collect(),
         };
         if holders.is_empty() && waiters == 0 {
             return Ok(Reply::Null);
@@ -45,8 +54,15 @@ impl Command for Info {
     }
 }
 
-fn reply(ctx: Ctx<'_>, holders: &[(&Owner, &Lease)], waiters: usize, now: Millis) {
-    let limits = holders.iter().filter_map(|(_, lease)| match lease.mode {
+/// A holder, and the connection that its lease ends with.
+struct Shown<'l> {
+    owner: &'l Owner,
+    lease: &'l Lease,
+    tied: Option<Session>,
+}
+
+fn reply(ctx: Ctx<'_>, holders: &[Shown<'_>], waiters: usize, now: Millis) {
+    let limits = holders.iter().filter_map(|shown| match shown.lease.mode {
         Mode::Shared(limit) => Some(limit),
         Mode::Exclusive => None,
     });
@@ -55,7 +71,7 @@ fn reply(ctx: Ctx<'_>, holders: &[(&Owner, &Lease)], waiters: usize, now: Millis
     ctx.reply_bytes(b"mode");
     ctx.reply_bytes(match holders.first() {
         None => b"free",
-        Some((_, lease)) => mode_name(lease.mode),
+        Some(shown) => mode_name(shown.lease.mode),
     });
     if let Some(limit) = limit {
         ctx.reply_bytes(b"limit");
@@ -65,12 +81,12 @@ fn reply(ctx: Ctx<'_>, holders: &[(&Owner, &Lease)], waiters: usize, now: Millis
     ctx.reply_int(waiters.try_into().unwrap_or(i64::MAX));
     ctx.reply_bytes(b"holders");
     ctx.reply_array(holders.len());
-    for (owner, lease) in holders {
-        reply_holder(ctx, owner, lease, now);
+    for shown in holders {
+        reply_holder(ctx, shown, now);
     }
 }
 
-fn reply_holder(ctx: Ctx<'_>, owner: &Owner, lease: &Lease, now: Millis) {
+fn reply_holder(ctx: Ctx<'_>, Shown { owner, lease, tied }: &Shown<'_>, now: Millis) {
     ctx.reply_map(6);
     ctx.reply_bytes(b"owner");
     ctx.reply_bytes(owner.as_bytes());
@@ -79,7 +95,7 @@ fn reply_holder(ctx: Ctx<'_>, owner: &Owner, lease: &Lease, now: Millis) {
         (b"fence", lease.fence.get()),
         (b"ttl", lease.deadline.since(now).saturating_sub(1)),
         (b"held", now.since(lease.since)),
-        (b"session", u64::from(lease.session.is_some())),
+        (b"session", u64::from(tied.is_some())),
     ];
     for (name, value) in fields {
         ctx.reply_bytes(name);
