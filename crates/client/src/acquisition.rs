@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::fence::Fence;
 use crate::round::{Quorum, Round, Standing};
 use crate::ttl::{Ttl, Wait, wait_millis};
-use crate::validity::{drift, validity};
+use crate::validity::validity;
 use crate::vote::{NodeError, NodeErrorKind, Vote, Votes};
 
 /// The part of a ttl that may have passed since a queued request was sent before its grant is confirmed by a
@@ -431,9 +431,7 @@ impl<R: Rng> Acquisition<R> {
 
     fn too_slow(&mut self, now: Now, spent: Duration, out: &mut Vec<Action>) -> Step {
         let error = Error::TooSlow { ttl: self.plan.ttl, spent };
-        // A ttl within the drift allowance can never be valid, however fast the nodes are.
-        let hopeless = self.plan.ttl.as_duration() <= drift(self.plan.ttl);
-        if hopeless || !self.time_left(now) {
+        if !self.time_left(now) {
             return self.fail(error, out);
         }
         self.release_asked(out);

@@ -91,7 +91,7 @@ impl Locker {
         let lease = Lease::new(core.quorum, ttl, round.started, denied, watchdog);
         let claim = (terms.keys.clone(), owner.clone());
         core.claim(&claim);
-        let holding = Holding::new(core.clone(), terms, owner, fence, false, lease);
+        let holding = Holding::new(core.clone(), terms, owner, fence, false, None, lease);
         Ok(holding.guarded(ties))
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Holding {
     pub(crate) owner: Owner,
     pub(crate) fence: Fence,
     pub(crate) since: Moment,
+    /// Nothing was asked of any node for this lock before; `None` where that is not known.
+    pub(crate) first_asked: Option<Moment>,
     /// Holds are numbered, so that each can be given back by itself.
     pub(crate) reentrant: bool,
     /// How many holds of this owner stand. One at a time is taken or given back.
@@ -41,6 +43,7 @@ impl Holding {
         owner: Owner,
         fence: Fence,
         reentrant: bool,
+        first_asked: Option<Moment>,
         lease: Lease,
     ) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -52,6 +55,7 @@ impl Holding {
             owner,
             fence,
             since: Moment::now(),
+            first_asked,
             reentrant,
             holds: tokio::sync::Mutex::new(1),
             claimed: AtomicBool::new(true),

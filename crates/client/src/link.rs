@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use crate::backoff::Backoff;
+use crate::clock::Moment;
 use crate::node::Node;
 use crate::ttl::Ttl;
 use crate::vote::{NodeError, NodeErrorKind};
@@ -82,6 +83,8 @@ struct State {
     error: Option<NodeError>,
     /// The node left a request unanswered, and nothing has come since: only a probe is sent.
     silent: bool,
+    /// Since when nothing has been sent but attempts to connect, and probes.
+    out_of_reach_since: Option<Moment>,
 }
 
 impl Link {
@@ -115,6 +118,11 @@ impl Link {
     pub(crate) fn is_suspect(&self) -> bool {
         let state = self.state();
         state.silent || state.error.is_some()
+    }
+
+    /// Since when the node has been out of reach without a break: what was meant for it from then on was never sent.
+    pub(crate) fn out_of_reach_since(&self) -> Option<Moment> {
+        self.state().out_of_reach_since
     }
 
     /// The number of the present connection; `None` while there is none.
@@ -249,6 +257,7 @@ impl Link {
         state.wire = None;
         state.silent = false;
         state.error = Some(error);
+        state.out_of_reach_since.get_or_insert_with(Moment::now);
         if self.purpose == Purpose::Shared {
             self.start_connecting(&mut state);
         }
@@ -265,6 +274,7 @@ impl Link {
             return;
         };
         if !std::mem::replace(&mut state.silent, true) {
+            state.out_of_reach_since = Some(Moment::now());
             let probe = probe(Arc::downgrade(self), state.epoch, wire);
             self.surroundings.runtime.spawn(probe);
         }
@@ -300,6 +310,7 @@ impl Link {
         state.connecting = false;
         state.error = None;
         state.silent = false;
+        state.out_of_reach_since = None;
         let epoch = state.epoch;
         drop(state);
         debug!(node = %self.node, "connected");
@@ -323,6 +334,7 @@ async fn reconnect(link: Weak<Link>) {
             Err(error) => {
                 let first = {
                     let mut state = link.state();
+                    state.out_of_reach_since.get_or_insert_with(Moment::now);
                     state.error.replace(error.clone()).is_none()
                 };
                 if first {
@@ -354,7 +366,11 @@ async fn probe(link: Weak<Link>, epoch: u64, mut wire: Wire) {
     let answer = timeout(SILENCE, wire.send(&[cmd("PING")])).await;
     let Some(link) = link.upgrade() else { return };
     match answer {
-        Ok(Ok(_)) => link.state().silent = false,
+        Ok(Ok(_)) => {
+            let mut state = link.state();
+            state.silent = false;
+            state.out_of_reach_since = None;
+        }
         Ok(Err(error)) => link.broken(epoch, connection_error(&error)),
         Err(_) => {
             let message = format!("no answer within {SILENCE:?}");

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
+use redis::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
+use crate::clock::Moment;
 use crate::command::{Holds, released};
 use crate::error::Error;
 use crate::holding::Holding;
+use crate::link::Link;
 use crate::locker::Core;
 use crate::round::{Round, Standing};
 use crate::vote::{NodeError, NodeErrorKind, Vote};
-use crate::{Fence, clock::Moment};
 
 /// What came of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,51 +119,76 @@ impl Hold {
     }
 }
 
-/// Sends the release to every node, and answers with the quorum. What is not answered yet is sent again in the
-/// background for as long as the lease may run.
+/// Sends the release to every node, and answers with the quorum.
 async fn round(core: &Arc<Core>, holding: &Holding, holds: Holds, last: bool) -> Result<Released, Error> {
-    let started = Moment::now();
-    let until = Instant::now() + holding.lease().ttl().as_duration();
+    let mut round = Round::new(core.quorum, Moment::now());
     let limit = Instant::now() + core.surroundings.node_timeout;
-    let (sender, mut answers) = mpsc::unbounded_channel();
-    // The first node last: where others wait it is the one whose queue hands on, and by then the rest should be free.
-    for node in (0..core.quorum.nodes()).rev() {
-        let (link, sender) = (core.link_for(&holding.terms, node).clone(), sender.clone());
-        let command = [holding.terms.release(&holding.owner, holds)];
-        let (claim, again) = (holding.claim(), core.clone());
-        core.start(async move {
-            // A newer guard of the same owner would fall to a release that is sent again.
-            let wanted = || !last || !again.is_claimed(&claim);
-            let answer =
-                link.insist(&command, until, wanted).await.map(|replies| replies.first().map(released));
-            if let Err(error) = &answer {
-                debug!(node = %link.node(), %error, "not released");
-            }
-            let _ = sender.send((node, answer));
-        });
-    }
-    drop(sender);
-    let mut round = Round::new(core.quorum, started);
+    let mut answers = send(core, holding, holds, last);
     let mut left = None;
     while round.standing() == Standing::Open {
-        let vote = match timeout_at(limit, answers.recv()).await {
-            Ok(Some((node, Ok(Some(Ok(holds)))))) => {
-                left = left.max(holds);
-                let vote = holds.map_or(Vote::Denied, |_| Vote::Granted(Fence::new(0)));
-                Some((node, vote))
-            }
-            Ok(Some((node, Ok(Some(Err(error))) | Err(error)))) => Some((node, Vote::Unreachable(error))),
-            Ok(Some((node, Ok(None)))) => {
-                Some((node, Vote::Unreachable(NodeError::new(NodeErrorKind::Protocol, "no answer at all"))))
-            }
-            Ok(None) | Err(_) => None,
-        };
-        let Some((node, vote)) = vote else { break };
-        round.record(node, vote);
+        let Ok(Some((node, answer))) = timeout_at(limit, answers.recv()).await else { break };
+        round.record(
+            node,
+            match answer {
+                Ok(Some(holds)) => {
+                    left = left.max(Some(holds));
+                    Vote::Granted(holding.fence)
+                }
+                Ok(None) => Vote::Denied,
+                Err(error) => Vote::Unreachable(error),
+            },
+        );
     }
     match round.standing() {
         Standing::Won => Ok(left.filter(|left| *left > 0).map_or(Released::Freed, Released::Nested)),
         _ if round.is_denied() => Ok(Released::NotHeld),
         _ => Err(Error::NoQuorum { votes: round.votes() }),
+    }
+}
+
+/// The holds left at a node, or `None` where it had none to give back.
+type Answer = Result<Option<u32>, NodeError>;
+
+/// Sends the release to every node. What is not answered is sent again in the background for as long as the lease may
+/// run.
+fn send(
+    core: &Arc<Core>,
+    holding: &Holding,
+    holds: Holds,
+    last: bool,
+) -> mpsc::UnboundedReceiver<(usize, Answer)> {
+    let (sender, answers) = mpsc::unbounded_channel();
+    let until = Instant::now() + holding.lease().ttl().as_duration();
+    // The first node last: where others wait it is the one whose queue hands on, and by then the rest should be free.
+    for node in (0..core.quorum.nodes()).rev() {
+        let (link, sender) = (core.link_for(&holding.terms, node).clone(), sender.clone());
+        if was_never_asked(&link, holding) {
+            let error = NodeError::new(NodeErrorKind::Connection, "was out of reach all the time");
+            let _ = sender.send((node, Err(error)));
+            continue;
+        }
+        let command = [holding.terms.release(&holding.owner, holds)];
+        let (claim, again) = (holding.claim(), core.clone());
+        core.start(async move {
+            // A newer guard of the same owner would fall to a release that is sent again.
+            let wanted = || !last || !again.is_claimed(&claim);
+            let answer = match link.insist(&command, until, wanted).await {
+                Ok(replies) => released(replies.first().unwrap_or(&Value::Okay)),
+                Err(error) => {
+                    debug!(node = %link.node(), %error, "not released");
+                    Err(error)
+                }
+            };
+            let _ = sender.send((node, answer));
+        });
+    }
+    answers
+}
+
+/// A node that was out of reach all the time has nothing to release, and costs nothing.
+fn was_never_asked(link: &Link, holding: &Holding) -> bool {
+    match (link.out_of_reach_since(), holding.first_asked) {
+        (Some(since), Some(asked)) => since < asked,
+        _ => false,
     }
 }

@@ -16,6 +16,7 @@ use crate::lease::{Lease, Watchdog};
 use crate::locker::Locker;
 use crate::owner::Owner;
 use crate::ttl::{Ttl, Wait};
+use crate::validity::validity;
 
 /// The longest that a watchdog holds on where no other maximum is set: the longest lease that a server grants by
 /// default. A guard that was leaked, or whose task hangs, gives the lock up then.
@@ -291,6 +292,10 @@ impl LockRequest {
     async fn acquire_with(&self, wait: Wait) -> Result<Guard, Error> {
         let terms = Arc::new(self.terms()?);
         let ttl = Ttl::new(self.ttl)?;
+        // A ttl within the drift allowance can never be valid, however fast the nodes are.
+        if validity(ttl, Duration::ZERO).is_none() {
+            return Err(Error::TooSlow { ttl, spent: Duration::ZERO });
+        }
         let name = terms.name();
         let span = debug_span!("redislock.acquire", key = name, ttl = %ttl);
         let began = Moment::now();
@@ -363,7 +368,9 @@ impl LockRequest {
         let Prize { won, owner, ties } = prize;
         let watchdog = Watchdog { renews: self.watchdog, until: won.started.after(self.max_hold) };
         let lease = Lease::new(core.quorum, ttl, won.started, won.denied, watchdog);
-        Holding::new(core.clone(), terms, owner, won.fence, self.reentrant, lease).guarded(ties)
+        let first_asked = Some(won.started);
+        let holding = Holding::new(core.clone(), terms, owner, won.fence, self.reentrant, first_asked, lease);
+        holding.guarded(ties)
     }
 }
 

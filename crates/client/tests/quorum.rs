@@ -122,6 +122,7 @@ async fn b67_a_late_grant_is_released() {
     let proxies = proxies(&servers);
     let locker = locker_behind(&proxies);
     locker.lock("warm-up").acquire().await.unwrap().release().await.unwrap();
+    eventually(ms(5000), "the third is connected, too", || calls(&servers[2], "lock.release") > 0).await;
     // Somebody else has two of the three; the third is slow, and grants after the attempt has failed.
     let mut others: Vec<_> = servers[..2].iter().map(Server::connect).collect();
     for other in &mut others {

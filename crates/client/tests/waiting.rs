@@ -64,7 +64,7 @@ async fn waiters_are_served_in_the_order_in_which_they_came() {
                 sender.send(number).unwrap();
                 guard.release().await.unwrap();
             });
-            tokio::time::sleep(ms(30)).await;
+            tokio::time::sleep(ms(150)).await;
         }
         guard.release().await.unwrap();
         let mut served = Vec::new();
