@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# run.sh SERVER PORT MODULE: starts a server with the module in the foreground. Its data goes to target/run.
+# run.sh SERVER PORT MODULE: starts a server with the module in the foreground. Its data goes to target/run/SERVER.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,10 +11,11 @@ esac
     echo "run: no server called $1: there are redis-6.2, redis-7.0, redis-8.2 and valkey-8.1 (make servers)" >&2
     exit 1
 }
-mkdir -p target/run
+data="$PWD/target/run/$1"
+mkdir -p "$data"
 
 # The example names the module by where it was installed; here it is the one just built.
-settings=target/run/redis.conf
+settings="$data/redis.conf"
 if [ -f redis.conf.example ]; then
     sed "s|^\(loadmodule\) [^ ]*|\1 $3|" redis.conf.example >"$settings"
 else
@@ -22,4 +23,4 @@ else
 fi
 grep -q '^loadmodule ' "$settings" || echo "loadmodule $3" >>"$settings"
 
-exec "$binary" "$settings" --port "$2" --dir "$PWD/target/run" --daemonize no --logfile '""'
+exec "$binary" "$settings" --port "$2" --dir "$data" --daemonize no

@@ -58,20 +58,25 @@ pub(crate) fn owe_awake() {
 }
 
 /// Calls for a drain in the next turn of the server's loop. A timer that was set by a timer may take until the next
-/// millisecond, so that one is not relied on.
+/// millisecond, and holds up those behind it, so both are set anew.
 pub(crate) fn owe_next_turn() {
-    let mut turn = TURN.borrow();
+    let (mut turn, mut alarm) = (TURN.borrow(), ALARM.borrow());
     detached::with(|ctx| {
+        let due = alarm.take().map(|(timer, due)| {
+            timer.stop(ctx);
+            due
+        });
         if let Some(late) = turn.take() {
             late.stop(ctx);
         }
         *turn = Some(Timer::start(ctx, Bell::Turn, 0));
+        *alarm = due.map(|due| (Timer::start(ctx, Bell::Alarm, due.since(clock::now().0.at)), due));
     });
 }
 
-/// Sees to it that there is a drain when something is next to be done.
+/// Sees to it that there is a drain when something is next to be done, and that waiters are told in this turn.
 pub(crate) fn expect(state: &State, now: Millis) {
-    if state.waiting.owes_answers() {
+    if state.waiting.owes_answers() && !told::look_out() {
         owe();
     }
     let mut due = if state.engine.has_notes() { Some(now) } else { state.engine.next_due() };
@@ -107,15 +112,28 @@ pub(crate) fn fired(ctx: Ctx<'_>, bell: Bell) {
     }
     AWAKE.store(false, Ordering::Relaxed);
     told::believe();
+    told::rest();
     drain(ctx);
+}
+
+/// The server's loop is about to sleep, and looks at unblocked clients before.
+pub(crate) fn before_sleep() {
+    let mut state = state::borrow();
+    if state.waiting.owes_answers() {
+        state.waiting.tell();
+    }
 }
 
 /// Does everything that is due, as far as the server lets us, and tells waiters of it.
 fn drain(ctx: Ctx<'_>) {
-    let due = is_due(&clock::now().0);
-    let now = clock::now().0.at;
+    let now = clock::now().0;
+    if !is_due(&now) {
+        let mut state = state::borrow();
+        state.waiting.tell();
+        return expect(&state, now.at);
+    }
     let flags = ctx.flags();
-    let asks = due && now >= *HOLD_OFF.borrow();
+    let asks = now.at >= *HOLD_OFF.borrow();
     let is_down = asks && flags.is_cluster() && !cluster_is_up(ctx);
     let may_write = asks && !is_down && may_write(ctx);
     let mut step = Step::begin(ctx, None);
@@ -129,19 +147,13 @@ fn drain(ctx: Ctx<'_>) {
         hold_off(now);
     } else if may_write {
         engine.drain(keys, now);
-    } else if due {
+    } else {
         engine.lapse_waits(now.at);
         hold_off(now);
     }
-    let at = now.at;
     let state = step.state();
     state.carry_out();
-    let tells = state.waiting.owes_answers();
     state.waiting.tell();
-    if tells && !event_loop::can_wake() {
-        // Whoever can't be told comes back while the loop is about to sleep.
-        set(Millis(at.0 + 1), at);
-    }
 }
 
 /// Whether there is more to do than to tell what was decided.
@@ -167,6 +179,13 @@ fn hold_off(now: Now) {
 
 /// Drains if something is due that the timers, which run on wall time, have missed: a stepped clock delays them.
 pub(crate) fn second_look(ctx: Ctx<'_>) {
+    make_up(ctx);
+    if told::tick() {
+        owe();
+    }
+}
+
+fn make_up(ctx: Ctx<'_>) {
     let turn = TURN.borrow().take();
     if turn.is_none() && !is_due(&clock::now().0) {
         return;

@@ -88,10 +88,10 @@ impl<'a> Args<'a> {
         value.ok_or(Error::Range { name, min, max, unit })
     }
 
-    /// Several keys behind their number. None may be named twice.
-    pub(crate) fn keys(&mut self) -> Result<Vec<Str<'a>>, Error> {
+    /// Several keys behind their number, with at least so many arguments behind them. None may be named twice.
+    pub(crate) fn keys(&mut self, behind: usize) -> Result<Vec<Str<'a>>, Error> {
         self.must_follow()?;
-        let most = u64::try_from(self.argv.len().saturating_sub(self.next + 1)).unwrap_or(0).max(1);
+        let most = u64::try_from(self.argv.len().saturating_sub(self.next + 1 + behind)).unwrap_or(0).max(1);
         let count = self.number("numkeys", 1, most, ", the number of keys that follow")?;
         let mut keys: Vec<Str<'a>> = Vec::new();
         for _ in 0..count {

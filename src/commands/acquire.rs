@@ -18,15 +18,7 @@ impl Command for Acquire {
         arity: -4,
         keys: Keys::First,
         access: Access::Write,
-        params: &[
-            Param::KEY,
-            Param::OWNER,
-            Param::TTL,
-            Param::SHARED,
-            Param::LIMIT,
-            Param::WAIT,
-            Param::SESSION,
-        ],
+        params: &[Param::KEY, Param::OWNER, Param::TTL, Param::SHARED, Param::WAIT, Param::SESSION],
     };
 
     fn run(call: &Call<'_>, args: &mut Args<'_>) -> Result<Reply, Error> {

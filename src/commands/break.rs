@@ -19,8 +19,11 @@ impl Command for Break {
         access: Access::Remove,
         params: &[
             Param::KEY,
-            Param::option("owner", ParamKind::Text, ""),
-            Param::option("fence", ParamKind::Integer, ""),
+            Param::new(
+                "whose",
+                ParamKind::Block(&[Param::OWNER, Param::new("fence", ParamKind::Integer).optional()]),
+            )
+            .optional(),
         ],
     };
 

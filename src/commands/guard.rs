@@ -24,7 +24,7 @@ impl Command for Guard {
             Param::KEY,
             Param::OWNER,
             Param::new("command", ParamKind::Text),
-            Param { optional: true, ..Param::many("arg", ParamKind::Text) },
+            Param::new("arg", ParamKind::Text).many().optional(),
         ],
     };
 

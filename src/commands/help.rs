@@ -1,9 +1,9 @@
 //! LOCK.HELP: the commands, a line each.
 
+use super::apply::Apply;
 use super::{Access, Call, Command, Keys, Reply, Spec, TABLE};
 use crate::args::Args;
 use crate::error::Error;
-use crate::ffi::command_info::{text, usage};
 use std::ffi::CString;
 
 pub(super) struct Help;
@@ -23,9 +23,10 @@ impl Command for Help {
 
     fn run(call: &Call<'_>, args: &mut Args<'_>) -> Result<Reply, Error> {
         args.end()?;
-        let specs = TABLE.iter().map(|(_, spec)| spec);
-        let lines: Vec<String> =
-            specs.flat_map(|spec| [usage(spec), format!("    {}", text(spec.summary))]).collect();
+        let specs = TABLE.iter().map(|(_, spec)| spec).filter(|spec| spec.name != Apply::SPEC.name);
+        let lines: Vec<String> = specs
+            .flat_map(|spec| [spec.usage(), format!("    {}", spec.summary.to_string_lossy())])
+            .collect();
         call.ctx.reply_array(lines.len());
         for line in lines {
             call.ctx.reply_status(&CString::new(line).unwrap_or_default());

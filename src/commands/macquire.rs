@@ -23,7 +23,7 @@ impl Command for MAcquire {
     };
 
     fn run(call: &Call<'_>, args: &mut Args<'_>) -> Result<Reply, Error> {
-        let (keys, owner, ttl) = (args.keys()?, args.owner()?, args.ttl()?);
+        let (keys, owner, ttl) = (args.keys(Self::SPEC.behind_keys())?, args.owner()?, args.ttl()?);
         let options = args.options(&["WAIT", "SESSION"])?;
         let session = call.session(options.session)?;
         let ask = Ask { owner, ttl, mode: Mode::Exclusive, session, form: Form::Acquire };

@@ -14,6 +14,7 @@ mod mrenew;
 mod reenter;
 mod release;
 mod renew;
+mod spec;
 mod take;
 mod waiters;
 
@@ -23,7 +24,8 @@ use crate::ffi::string::Argv;
 use crate::ffi::{Ctx, Str, command_info};
 use crate::step::Step;
 use redislock_core::{Fence, Form, Grant, Session};
-use std::ffi::CStr;
+
+pub(crate) use spec::{Access, Keys, Param, ParamKind, Spec};
 
 /// A command of the module.
 pub(crate) trait Command {
@@ -36,104 +38,9 @@ pub(crate) trait Command {
     /// Says where the keys are, for a command whose key positions depend on its arguments.
     fn find_keys(call: &Call<'_>) {
         let mut args = call.args();
-        if args.keys().is_ok() {
+        if args.keys(Self::SPEC.behind_keys()).is_ok() {
             (2..args.position()).for_each(|position| call.ctx.key_at(position));
         }
-    }
-}
-
-/// What the server is told of a command.
-pub(crate) struct Spec {
-    pub(crate) name: &'static CStr,
-    pub(crate) summary: &'static CStr,
-    pub(crate) complexity: &'static CStr,
-    /// Flags that every supported server knows.
-    pub(crate) flags: &'static CStr,
-    /// ACL categories, on servers that know such for modules.
-    pub(crate) categories: &'static CStr,
-    /// The number of arguments with the name; negative for a least number.
-    pub(crate) arity: i32,
-    pub(crate) keys: Keys,
-    pub(crate) access: Access,
-    pub(crate) params: &'static [Param],
-}
-
-/// Where the keys are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keys {
-    /// There are none.
-    None,
-    /// The first argument is the only one.
-    First,
-    /// The first argument says how many follow.
-    Counted,
-    /// The first argument, and the keys of the command that is guarded.
-    Guarded,
-}
-
-/// What a command does to its keys.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Access {
-    /// It looks.
-    Read,
-    /// It makes or changes a lock.
-    Write,
-    /// It may delete the key.
-    Remove,
-}
-
-/// An argument, for the documentation.
-pub(crate) struct Param {
-    pub(crate) name: &'static str,
-    pub(crate) kind: ParamKind,
-    /// The word before it, or the word that it is.
-    pub(crate) token: &'static str,
-    pub(crate) optional: bool,
-    pub(crate) multiple: bool,
-}
-
-/// The kind of an argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ParamKind {
-    Key,
-    Text,
-    Integer,
-    Word,
-}
-
-impl Param {
-    const fn new(name: &'static str, kind: ParamKind) -> Self {
-        Self { name, kind, token: "", optional: false, multiple: false }
-    }
-
-    const fn option(name: &'static str, kind: ParamKind, token: &'static str) -> Self {
-        Self { name, kind, token, optional: true, multiple: false }
-    }
-
-    const fn many(name: &'static str, kind: ParamKind) -> Self {
-        Self { name, kind, token: "", optional: false, multiple: true }
-    }
-
-    const KEY: Self = Self::new("key", ParamKind::Key);
-    const KEYS: Self = Self::many("key", ParamKind::Key);
-    const NUMKEYS: Self = Self::new("numkeys", ParamKind::Integer);
-    const OWNER: Self = Self::new("owner", ParamKind::Text);
-    const TTL: Self = Self::new("ttl", ParamKind::Integer);
-    const SHARED: Self = Self::option("shared", ParamKind::Word, "SHARED");
-    const LIMIT: Self = Self::option("limit", ParamKind::Integer, "LIMIT");
-    const WAIT: Self = Self::option("timeout", ParamKind::Integer, "WAIT");
-    const SESSION: Self = Self::option("session", ParamKind::Word, "SESSION");
-    const HOLD: Self = Self::option("n", ParamKind::Integer, "HOLD");
-
-    /// The argument as a user would write it.
-    pub(crate) fn usage(&self) -> String {
-        let word = match (self.token, self.kind) {
-            ("", _) => self.name.to_owned(),
-            (token, ParamKind::Word) => token.to_owned(),
-            (token, _) => format!("{token} {}", self.name),
-        };
-        let word = if self.multiple { format!("{word} [{word} ...]") } else { word };
-        if self.optional { format!("[{word}]") } else { word }
     }
 }
 

@@ -22,7 +22,7 @@ impl Command for MRelease {
     };
 
     fn run(call: &Call<'_>, args: &mut Args<'_>) -> Result<Reply, Error> {
-        let (names, owner) = (args.keys()?, args.owner()?);
+        let (names, owner) = (args.keys(Self::SPEC.behind_keys())?, args.owner()?);
         args.options(&[])?;
         let mut step = Step::of_command(call.ctx, names.first().copied())?;
         for name in &names {

@@ -22,7 +22,7 @@ impl Command for MRenew {
     };
 
     fn run(call: &Call<'_>, args: &mut Args<'_>) -> Result<Reply, Error> {
-        let (names, owner, ttl) = (args.keys()?, args.owner()?, args.ttl()?);
+        let (names, owner, ttl) = (args.keys(Self::SPEC.behind_keys())?, args.owner()?, args.ttl()?);
         let session = call.session(args.options(&["SESSION"])?.session)?;
         let mut step = Step::of_command(call.ctx, names.first().copied())?;
         for name in &names {

@@ -23,10 +23,9 @@ impl Command for Reenter {
             Param::OWNER,
             Param::TTL,
             Param::SHARED,
-            Param::LIMIT,
             Param::WAIT,
             Param::SESSION,
-            Param::HOLD,
+            Param::HOLD.optional(),
         ],
     };
 

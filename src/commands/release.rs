@@ -17,7 +17,11 @@ impl Command for Release {
         arity: -3,
         keys: Keys::First,
         access: Access::Remove,
-        params: &[Param::KEY, Param::OWNER, Param::HOLD, Param::option("all", ParamKind::Word, "ALL")],
+        params: &[
+            Param::KEY,
+            Param::OWNER,
+            Param::new("holds", ParamKind::OneOf(&[Param::HOLD, Param::word("all", "ALL")])).optional(),
+        ],
     };
 
     fn run(call: &Call<'_>, args: &mut Args<'_>) -> Result<Reply, Error> {

@@ -1,7 +1,7 @@
 //! LOCK.WAITERS: who waits for a lock.
 
 use super::info::mode_name;
-use super::{Access, Call, Command, Keys, Param, ParamKind, Reply, Spec};
+use super::{Access, Call, Command, Keys, Param, Reply, Spec};
 use crate::args::Args;
 use crate::error::Error;
 use crate::ffi::OpenKey;
@@ -21,7 +21,7 @@ impl Command for Waiters {
         arity: -2,
         keys: Keys::First,
         access: Access::Read,
-        params: &[Param::KEY, Param::option("count", ParamKind::Integer, "COUNT")],
+        params: &[Param::KEY, Param::number("n", "COUNT").optional()],
     };
 
     fn run(call: &Call<'_>, args: &mut Args<'_>) -> Result<Reply, Error> {

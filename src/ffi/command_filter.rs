@@ -8,7 +8,7 @@ use redis_module::raw;
 /// A filter that is in place.
 pub(crate) struct Filter(*mut raw::RedisModuleCommandFilter);
 
-/// Has [`crate::told::command_begins`] called before each command. `None` where the server can't.
+/// Has [`crate::told::believe`] called before each command. `None` where the server can't.
 pub(crate) fn add() -> Option<Filter> {
     let mut filter = None;
     detached::with(|ctx| {
@@ -31,5 +31,5 @@ impl Filter {
 }
 
 unsafe extern "C" fn before(_filter: *mut raw::RedisModuleCommandFilterCtx) {
-    shield("command filter", (), crate::told::command_begins);
+    shield("command filter", (), crate::told::believe);
 }

@@ -7,7 +7,7 @@ use super::shield::shield;
 use super::string::Argv;
 use crate::commands::{Access, Call, Command, Keys, Param, ParamKind, Spec};
 use redis_module::raw;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
 use std::ptr::{null, null_mut};
 
 /// Adds the ACL category of all commands, where the server knows such.
@@ -65,9 +65,7 @@ static INFO_VERSION: raw::RedisModuleCommandInfoVersion = raw::RedisModuleComman
 fn describe(command: *mut raw::RedisModuleCommand, spec: &Spec) -> bool {
     let Some(set) = optional!(RedisModule_SetCommandInfo) else { return true };
     let mut keys = key_specs(spec);
-    let mut params: Vec<_> = spec.params.iter().map(argument).collect();
-    // SAFETY: an argument of zeros ends the list.
-    params.push(unsafe { std::mem::zeroed() });
+    let params = arguments(spec.params);
     let info = raw::RedisModuleCommandInfo {
         version: &raw const INFO_VERSION,
         summary: spec.summary.as_ptr(),
@@ -77,13 +75,11 @@ fn describe(command: *mut raw::RedisModuleCommand, spec: &Spec) -> bool {
         tips: null(),
         arity: spec.arity,
         key_specs: keys.as_mut_ptr(),
-        args: params.as_mut_ptr(),
+        args: params,
     };
     // SAFETY: the server copies all of it; the lists end with zeros.
     let status = unsafe { set(command, &raw const info) };
-    for param in params {
-        free_argument(param);
-    }
+    free_arguments(spec.params, params);
     is_ok(status)
 }
 
@@ -137,6 +133,14 @@ fn argument(param: &Param) -> raw::RedisModuleCommandArg {
         ParamKind::Text => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
         ParamKind::Integer => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
         ParamKind::Word => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
+        ParamKind::Block(params) => {
+            argument.subargs = arguments(params);
+            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK
+        }
+        ParamKind::OneOf(params) => {
+            argument.subargs = arguments(params);
+            raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF
+        }
     };
     if !param.token.is_empty() {
         argument.token = owned(param.token);
@@ -150,30 +154,31 @@ fn argument(param: &Param) -> raw::RedisModuleCommandArg {
     argument
 }
 
-fn owned(text: &str) -> *const c_char {
-    CString::new(text).map_or(null(), |text| text.into_raw().cast_const())
+/// A list of arguments, with one of zeros at its end, to be given back to [`free_arguments`].
+fn arguments(params: &[Param]) -> *mut raw::RedisModuleCommandArg {
+    let mut arguments: Vec<_> = params.iter().map(argument).collect();
+    // SAFETY: an argument of zeros ends the list.
+    arguments.push(unsafe { std::mem::zeroed() });
+    Box::leak(arguments.into_boxed_slice()).as_mut_ptr()
 }
 
-fn free_argument(argument: raw::RedisModuleCommandArg) {
-    for text in [argument.name, argument.token] {
-        if !text.is_null() {
-            // SAFETY: made by `owned`, and given back once.
-            drop(unsafe { CString::from_raw(text.cast_mut()) });
+/// Gives a list back.
+fn free_arguments(params: &[Param], list: *mut raw::RedisModuleCommandArg) {
+    // SAFETY: made by `arguments` of the same parameters, and given back once.
+    let arguments = unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(list, params.len() + 1)) };
+    for (param, argument) in params.iter().zip(arguments) {
+        for text in [argument.name, argument.token] {
+            if !text.is_null() {
+                // SAFETY: made by `owned`, and given back once.
+                drop(unsafe { CString::from_raw(text.cast_mut()) });
+            }
+        }
+        if let ParamKind::Block(inner) | ParamKind::OneOf(inner) = param.kind {
+            free_arguments(inner, argument.subargs);
         }
     }
 }
 
-/// The help line of a command: its name and arguments as a user would write them.
-pub(crate) fn usage(spec: &Spec) -> String {
-    let mut line = spec.name.to_string_lossy().into_owned();
-    for param in spec.params {
-        line.push(' ');
-        line.push_str(&param.usage());
-    }
-    line
-}
-
-/// The text of a summary.
-pub(crate) fn text(text: &CStr) -> String {
-    text.to_string_lossy().into_owned()
+fn owned(text: &str) -> *const c_char {
+    CString::new(text).map_or(null(), |text| text.into_raw().cast_const())
 }

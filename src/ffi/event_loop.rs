@@ -26,12 +26,13 @@ pub(crate) fn wake() {
 
 unsafe extern "C" fn woken(_data: *mut c_void) {}
 
-/// Has [`crate::told::turn_begins`] called when the loop has slept. Returns whether the server can.
+/// Has [`crate::alarm::before_sleep`] called before the loop sleeps, and right before the server looks at clients that
+/// were unblocked, and [`crate::told::believe`] after it. Returns whether the server can.
 pub(crate) fn watch_turns() -> bool {
-    subscribe(Some(slept))
+    subscribe(Some(turned))
 }
 
-/// Ends what [`watch_turns`] began. Never from the callback.
+/// Ends what [`watch_turns`] began. Never from an event's callback.
 pub(crate) fn ignore_turns() {
     subscribe(None);
 }
@@ -45,13 +46,19 @@ fn subscribe(callback: raw::RedisModuleEventCallback) -> bool {
     done
 }
 
-unsafe extern "C" fn slept(
+unsafe extern "C" fn turned(
     _ctx: *mut raw::RedisModuleCtx,
     _event: raw::RedisModuleEvent,
     sub: u64,
     _data: *mut c_void,
 ) {
-    if sub == raw::REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP {
-        shield("turn of the loop", (), crate::told::turn_begins);
+    match sub {
+        raw::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP => {
+            shield("end of a turn", (), crate::alarm::before_sleep);
+        }
+        raw::REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP => {
+            shield("turn of the loop", (), crate::told::believe);
+        }
+        _ => {}
     }
 }

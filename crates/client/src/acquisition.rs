@@ -159,6 +159,7 @@ pub(crate) struct Acquisition<R> {
     nudges: Backoff,
     held: Option<Fence>,
     last_votes: Votes,
+    /// Whether enough nodes answered lately for a quorum, or the one that the request is queued at.
     last_answered: bool,
 }
 
@@ -250,7 +251,8 @@ impl<R: Rng> Acquisition<R> {
                     .is_some_and(|deadline| deadline.after(self.plan.node_timeout) <= now.moment)
                 {
                     out.push(Action::Withdraw { node: home });
-                    return self.fail(Error::TimedOut { votes: self.last_votes.clone() }, out);
+                    let error = self.out_of_time();
+                    return self.fail(error, out);
                 }
                 if ping_at <= now.moment {
                     self.send_ping(now, home, out);
@@ -570,6 +572,7 @@ impl<R: Rng> Acquisition<R> {
     fn ping_answer(&mut self, now: Now, node: usize, answer: Answer, out: &mut Vec<Action>) -> Step {
         let Answer::Failed(error) = answer else {
             self.unanswered_pings = 0;
+            self.last_answered = true;
             return None;
         };
         self.unanswered_pings += 1;

@@ -286,3 +286,34 @@ fn completions_and_the_manual_are_written() {
     let output = redislock(&[]).arg("man").output().unwrap();
     assert!(text(&output.stdout).contains(".SH SYNOPSIS"), "{output:?}");
 }
+
+#[cfg(feature = "tls")]
+#[test]
+fn nodes_are_reached_over_tls() {
+    let dir = std::env::temp_dir().join(format!("redislock-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let identity = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
+    std::fs::write(&cert, identity.cert.pem()).unwrap();
+    std::fs::write(&key, identity.signing_key.serialize_pem()).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let settings = settings(redislock_testkit::Version::Redis70)
+        .config("tls-port", port)
+        .config("tls-cert-file", cert.display())
+        .config("tls-key-file", key.display())
+        .config("tls-ca-cert-file", cert.display())
+        .config("tls-auth-clients", "no");
+    let _server = settings.start();
+    let run = |trusted: Option<&std::path::Path>| {
+        let mut command = redislock(&[]);
+        command.args(["--node", &format!("rediss://localhost:{port}"), "exec", "--key", "k", "--wait", "1s"]);
+        if let Some(trusted) = trusted {
+            command.env("SSL_CERT_FILE", trusted);
+        }
+        command.args(["--", "true"]).output().unwrap()
+    };
+    let output = run(Some(&cert));
+    assert_eq!(code(&output), 0, "{output:?}");
+    assert_eq!(code(&run(None)), 69, "a certificate that nobody vouches for");
+    std::fs::remove_dir_all(dir).unwrap();
+}

@@ -125,16 +125,23 @@ struct Many {
 
 impl Many {
     fn insert(&mut self, owner: Owner, lease: Lease) {
-        self.remove(owner.as_bytes());
-        self.deadlines.insert((lease.deadline, owner.clone()));
+        if let Some(old) = self.leases.insert(owner.clone(), lease) {
+            self.strike(owner.clone(), old);
+        }
+        self.deadlines.insert((lease.deadline, owner));
         if let Mode::Shared(limit) = lease.mode {
             *self.limits.entry(limit).or_default() += 1;
         }
-        self.leases.insert(owner, lease);
     }
 
     fn remove(&mut self, owner: &[u8]) {
-        let Some((owner, lease)) = self.leases.remove_entry(owner) else { return };
+        if let Some((owner, lease)) = self.leases.remove_entry(owner) {
+            self.strike(owner, lease);
+        }
+    }
+
+    /// Strikes a lease off what is known of the crowd at once.
+    fn strike(&mut self, owner: Owner, lease: Lease) {
         self.deadlines.remove(&(lease.deadline, owner));
         if let Mode::Shared(limit) = lease.mode
             && let Some(count) = self.limits.get_mut(&limit)
