@@ -158,10 +158,10 @@ fn server_time(version: Version) {
     for waiters in SIZES {
         let server = server(version);
         let mut locks = Line::of_locks(&server, waiters);
-        let ours = cpu_of(&server, || drop(locks.hand_on()));
+        let ours = cpu_of(&server, || locks.hand_on());
         let other = self::server(version);
         let mut pops = Line::of_pops(&other, waiters);
-        let theirs = cpu_of(&other, || drop(pops.hand_on()));
+        let theirs = cpu_of(&other, || pops.hand_on());
         least = least.min(ours);
         println!(
             "  server time a hand-off at {waiters:>4} waiters: {ours:>6.2} us ({:.2} of the least), BLPOP {theirs:>6.2} us",
@@ -171,13 +171,15 @@ fn server_time(version: Version) {
 }
 
 /// The server's processor time for each of many rounds, in microseconds.
-fn cpu_of(server: &Server, mut round: impl FnMut()) -> f64 {
+fn cpu_of(server: &Server, mut round: impl FnMut() -> Duration) -> f64 {
     let cpu = || {
         let seconds = |field| server.info(field).parse::<f64>().expect("seconds");
         seconds("used_cpu_user") + seconds("used_cpu_sys")
     };
     let before = cpu();
-    (0..ROUNDS).for_each(|_| round());
+    for _ in 0..ROUNDS {
+        round();
+    }
     (cpu() - before) * 1e6 / ROUNDS as f64
 }
 

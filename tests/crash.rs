@@ -6,7 +6,9 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use redislock_testkit::{Client, Fsync, LockInfo, Reply, Server, Version, cmd, every_server, now_ms};
+use redislock_testkit::{
+    Client, Fsync, LockInfo, Reply, Server, Version, cmd, eventually, every_server, now_ms,
+};
 
 /// Rounds on each server, so that there are a hundred on the four of them.
 const ROUNDS: usize = 25;
@@ -346,6 +348,31 @@ every_server! {
         let seconds = std::env::var("SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(600);
         let end = Instant::now() + Duration::from_secs(seconds);
         kill_and_restart(version, |_| Instant::now() < end);
+    }
+
+    /// A client that is cut off, in the middle of its words or before its answer, leaves a whole lock or none.
+    fn b14_clients_that_are_cut_leave_whole_locks_or_none(version) {
+        let server = Server::builder(version).aof(Fsync::Always).start();
+        let mut dice = Dice(14);
+        for index in 0..400 {
+            let key = format!("key-{index}");
+            let command = format!("*4\r\n$12\r\nLOCK.ACQUIRE\r\n${}\r\n{key}\r\n$1\r\nA\r\n$6\r\n600000\r\n", key.len());
+            let sent = usize::try_from(dice.roll(2 * command.len() as u64)).unwrap().min(command.len());
+            let mut client = server.connect();
+            client.send_raw(&command.as_bytes()[..sent]);
+            if dice.roll(2) == 0 { client.close() } else { client.close_hard() }
+        }
+        eventually(Duration::from_secs(20), || server.info("connected_clients") == "1");
+        server.kill9();
+        server.restart();
+        let mut client = server.connect();
+        let keys = cmd!(client, "KEYS", "*");
+        assert!(!keys.array().is_empty());
+        for key in keys.array() {
+            let info = LockInfo::of(&mut client, key.bytes()).expect("a lock");
+            assert_eq!((&info.holders[0].owner[..], info.holders[0].holds), (&b"A"[..], 1));
+            assert!((1..=600_000).contains(&cmd!(client, "PTTL", key.bytes()).int()), "{key:?}");
+        }
     }
 
     /// The end of a file that was cut in the middle of a record, at any byte, is no record.

@@ -159,7 +159,7 @@ fn is_called(callback: &str, version: Version) -> bool {
     match callback {
         "CONFIG GET" | "CONFIG SET" => version.has_config(),
         // Watched for a moment after a hand-over, which may be over before anything happens.
-        "command filter" | "turn of the loop" => false,
+        "command filter" | "turn of the loop" | "end of a turn" => false,
         _ => true,
     }
 }

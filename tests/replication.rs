@@ -397,6 +397,27 @@ every_server! {
         assert!(cmd!(client, "LOCK.ACQUIRE", "last", "A", 50_000).int() > next);
     }
 
+    /// A failover in order loses nothing, and neither does the way back.
+    fn a_failover_hands_all_locks_over(version) {
+        let [one, other] = [(); 2].map(|()| Server::start(version));
+        follow(&other, &one);
+        let mut client = one.connect();
+        churn(&mut client, 14, 300);
+        let fence = cmd!(client, "LOCK.ACQUIRE", "k", "A", 50_000).int();
+        let before = cmd!(client, "DUMP", "k");
+        for (primary, replica) in [(&one, &other), (&other, &one)] {
+            wait_in_sync(primary, replica);
+            cmd!(primary.connect(), "FAILOVER").ok();
+            eventually(SOON, || replica.info("role") == "master" && primary.info("role") == "slave");
+            let mut client = replica.connect();
+            assert_eq!(cmd!(client, "DUMP", "k"), before);
+            assert!(cmd!(client, "LOCK.ACQUIRE", "next", "A", 50_000).int() > fence);
+            assert_eq!(cmd!(client, "LOCK.RELEASE", "next", "A").int(), 0);
+            assert_eq!(cmd!(primary.connect(), "LOCK.RENEW", "k", "A", 50_000).error_code(), "READONLY");
+        }
+        assert_eq!(cmd!(one.connect(), "LOCK.RENEW", "k", "A", 50_000).int(), fence);
+    }
+
     /// A replica that hears of a lease late does not let it end later.
     fn b89_a_lease_ends_at_its_deadline_on_a_replica_that_lags(version) {
         let primary = Server::start(version);
@@ -445,6 +466,44 @@ every_server! {
         assert_eq!(cmd!(client, "LOCK.RENEW", "long", "A", 50_000).int(), long);
     }
 
+    /// What is done after a MOVE is done in the right database: here, on replicas and from the AOF.
+    fn b95_moves_travel_to_the_right_database(version) {
+        let primary = Server::builder(version).aof(Fsync::Always).aof_preamble(false).start();
+        let replica = Server::builder(version).replica_of(&primary).start();
+        let mut client = primary.connect();
+        wait_in_sync(&primary, &replica);
+        for (line, database) in [("SET data v", 0), ("LOCK.ACQUIRE k A 50000", 0), ("SET here 1", 0), ("SET there 1", 1)] {
+            cmd!(client, "SELECT", database).ok();
+            say(&mut client, line);
+        }
+        cmd!(client, "SELECT", 0).ok();
+        for line in ["MOVE data 1", "SET one 1", "MOVE k 1", "SET two 2"] {
+            say(&mut client, line);
+        }
+        cmd!(client, "MULTI").ok();
+        for line in ["MOVE here 2", "LOCK.ACQUIRE k2 A 50000", "SELECT 1", "LOCK.RENEW k A 60000"] {
+            say(&mut client, line);
+        }
+        let replies = cmd!(client, "EXEC");
+        assert!(replies.array()[3].int() > 0, "{replies:?}");
+        let sizes = |server: &Server| {
+            let mut client = server.connect();
+            [0, 1, 2].map(|database| {
+                cmd!(client, "SELECT", database).ok();
+                cmd!(client, "DBSIZE").int()
+            })
+        };
+        assert_eq!(sizes(&primary), [3, 3, 1]);
+        wait_in_sync(&primary, &replica);
+        assert_eq!(sizes(&replica), [3, 3, 1]);
+        let digest = |server: &Server| cmd!(server.connect(), "DEBUG", "DIGEST").text().to_owned();
+        let before = digest(&primary);
+        assert_eq!(digest(&replica), before);
+        primary.kill9();
+        primary.restart();
+        assert_eq!(digest(&primary), before);
+    }
+
     /// A full resync replaces whatever the replica had, with or without waiting for it in the background.
     fn b99_full_resync_over_other_locks(version) {
         let [one, other] = [(); 2].map(|()| Server::start(version));
@@ -460,5 +519,39 @@ every_server! {
         churn(&mut client, 11, 500);
         follow(&one, &other);
         are_equal(&other, &one);
+    }
+}
+
+/// One build, every server: a newer server takes the locks of an older one over, as in an upgrade.
+#[test]
+fn a_newer_server_takes_over_from_an_older_one() {
+    use Version::{Redis62, Redis70, Redis82, Valkey81};
+    for (older, newer) in
+        [(Redis62, Redis70), (Redis62, Redis82), (Redis70, Redis82), (Redis62, Valkey81), (Redis70, Valkey81)]
+    {
+        if !older.is_selected() || !newer.is_selected() {
+            continue;
+        }
+        let primary = Server::start(older);
+        let mut client = primary.connect();
+        churn(&mut client, 12, 300);
+        let replica = Server::builder(newer).replica_of(&primary).start();
+        cmd!(client, "LOCK.ACQUIRE", "k", "A", 50_000).int();
+        let fence = cmd!(client, "LOCK.REENTER", "k", "A", 50_000).ints()[1];
+        churn(&mut client, 13, 300);
+        wait_in_sync(&primary, &replica);
+        assert_eq!(
+            cmd!(client, "DEBUG", "DIGEST-VALUE", "k"),
+            cmd!(replica.connect(), "DEBUG", "DIGEST-VALUE", "k"),
+            "{older} and {newer}"
+        );
+        let last = stat(&primary, "lock_last_fence");
+        primary.kill9();
+        promote(&replica);
+        let mut client = replica.connect();
+        let holder = Holder::of(&mut client, "k");
+        assert_eq!((holder.owner, holder.holds, holder.fence), (b"A".to_vec(), 2, fence));
+        assert!((1..=50_000).contains(&holder.ttl));
+        assert!(cmd!(client, "LOCK.ACQUIRE", "next", "A", 50_000).int() > last);
     }
 }

@@ -228,7 +228,7 @@ every_server! {
     fn a_semaphore_never_exceeds_its_limit(version) {
         const LIMIT: i64 = 3;
         let server = Server::start(version);
-        let stop = Instant::now() + Duration::from_secs(3);
+        let stop = Instant::now() + Duration::from_secs(2);
         let acquired: usize = thread::scope(|scope| {
             let workers: Vec<_> = (0..12)
                 .map(|n| {
@@ -262,7 +262,7 @@ every_server! {
     fn readers_and_writers_under_load(version) {
         let server = Server::start(version);
         let history = HistoryChecker::new();
-        let stop = Instant::now() + Duration::from_secs(3);
+        let stop = Instant::now() + Duration::from_secs(2);
         thread::scope(|scope| {
             for n in 0..8 {
                 let (mut client, history) = (server.connect(), &history);
@@ -423,20 +423,20 @@ every_server! {
         let take = |client: &mut Client, owner: &str, ttl: u32| {
             cmd!(client, "LOCK.ACQUIRE", "k", owner, ttl, "SHARED", "LIMIT", 3)
         };
-        for round in 0..3 {
+        for round in 0..2 {
             let mut client = server.connect();
             let owners = ["A", "B", "C"].map(|owner| format!("{owner}{round}"));
             for owner in &owners {
                 let mut holder = server.connect();
-                assert!(take(&mut holder, owner, 1500).int() > 0);
+                assert!(take(&mut holder, owner, 1000).int() > 0);
                 holder.close_hard();
             }
-            take(&mut client, "D", 1500).nil();
+            take(&mut client, "D", 1000).nil();
             server.kill9();
             server.restart();
             let mut client = server.connect();
             let held = LockInfo::of(&mut client, "k").map_or(0, |info| info.holders.len());
-            let free = (0..3).filter(|n| !take(&mut client, &format!("E{n}"), 1500).is_nil()).count();
+            let free = (0..3).filter(|n| !take(&mut client, &format!("E{n}"), 1000).is_nil()).count();
             assert_eq!(held.min(3) + free, 3, "a permit is held or free");
             eventually(SOON, || cmd!(client, "EXISTS", "k").int() == 0);
             let all = ["X", "Y", "Z"].map(|owner| take(&mut client, owner, 50_000).int());
@@ -472,10 +472,10 @@ every_server! {
             client.info("used_memory").unwrap().parse::<i64>().unwrap()
         };
         // Tables and buffers grow to their size at first.
-        fill(&mut client, 0, 20_000);
+        fill(&mut client, 0, 10_000);
         let base = empty(&mut client);
         for round in 1..4 {
-            fill(&mut client, round, 20_000);
+            fill(&mut client, round, 10_000);
         }
         let after = empty(&mut client);
         assert!(after - base < 1_000_000, "{base} bytes before, {after} after");

@@ -34,9 +34,9 @@ every_server! {
         let mut fence = cmd!(control, "LOCK.ACQUIRE", "k", "W0", 60_000).int();
         let mut line: Vec<Client> =
             (1..=12).map(|n| waiter(&server, "k", &format!("W{n}"), 60_000, 0)).collect();
-        for n in 0..12 {
+        for (n, client) in line.iter_mut().enumerate() {
             assert_eq!(cmd!(control, "LOCK.RELEASE", "k", format!("W{n}")).int(), 0);
-            let next = line[n].read().int();
+            let next = client.read().int();
             assert!(next > fence, "fences rise");
             fence = next;
             assert_eq!(holders(&mut control, "k"), [format!("W{}", n + 1)]);
@@ -548,28 +548,35 @@ every_server! {
     /// A waiter whose connection is closed for what piles up in its output buffer leaves the line, even if the lock
     /// becomes free before the server has closed it.
     fn b75_a_waiter_over_its_output_buffer(version) {
-        let server = Server::builder(version).config("client-output-buffer-limit", "normal 65536 0 0").start();
+        let limit = 2_000_000;
+        let server = Server::builder(version)
+            .config("client-output-buffer-limit", format!("normal {limit} 0 0"))
+            .start();
         let mut control = server.connect();
         cmd!(control, "LOCK.ACQUIRE", "k", "A", 60_000);
         let mut b = server.connect();
+        let id = b.client_id();
         b.hello(3);
         cmd!(b, "CLIENT", "TRACKING", "ON").ok();
-        let long = |n| format!("{n}{}", "-".repeat(100_000));
-        let flood = 150;
-        (0..flood).for_each(|n| cmd!(b, "GET", long(n)).nil());
+        // Each of these keys that changes is pushed to it, by its long name.
+        let change = "redis.call('SET', ARGV[1] .. string.rep('-', 100000), 'v')";
+        let keys = 600;
+        (0..keys).for_each(|n| cmd!(b, "GET", format!("{n}{}", "-".repeat(100_000))).nil());
         send!(b, "LOCK.ACQUIRE", "k", "B", 60_000, "WAIT", 0);
         until_waiting(&server, "k", 1);
         let mut c = waiter(&server, "k", "C", 60_000, 0);
-        // What is pushed to it and the release come in one go.
-        let mut together = String::new();
-        for n in 0..flood {
-            let key = long(n);
-            together += &format!("*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n$1\r\nv\r\n", key.len());
-        }
-        together += "*3\r\n$12\r\nLOCK.RELEASE\r\n$1\r\nk\r\n$1\r\nA\r\n";
-        control.send_raw(together.as_bytes());
-        (0..flood).for_each(|_| control.read().ok());
-        assert_eq!(control.read().int(), 0);
+        let mut piled_up = |n: usize| {
+            cmd!(control, "EVAL", change, 0, n).nil();
+            let list = cmd!(control, "CLIENT", "LIST", "ID", id);
+            let omem = list.text().split(' ').find_map(|field| field.strip_prefix("omem="));
+            omem.expect("it is connected").parse::<i64>().expect("a number")
+        };
+        let last = (0..keys).find(|n| piled_up(*n) > limit - 300_000).expect("its buffer fills");
+        // The last straws and the release come in one: the server closes the connection only after both.
+        let straws = (1..=6).map(|n| change.replace("ARGV[1]", &(last + n).to_string()));
+        let release = "return redis.call('LOCK.RELEASE', 'k', 'A')".to_owned();
+        let both: Vec<String> = straws.chain([release]).collect();
+        assert_eq!(cmd!(control, "EVAL", both.join(" "), 0).int(), 0);
         assert!(c.read().int() > 0);
         assert_eq!(holders(&mut control, "k"), ["C"]);
         until_blocked(&server, 0);
@@ -609,6 +616,25 @@ every_server! {
         });
         assert_eq!(waiters(&mut control, "k"), ["B"]);
         cmd!(control, "LOCK.RELEASE", "k", "A");
+        assert!(b.read().int() > 0);
+    }
+
+    /// With hours to go until anything is due, the server has nothing to do.
+    fn a_long_wait_keeps_no_server_busy(version) {
+        let server = Server::start(version);
+        let mut control = server.connect();
+        cmd!(control, "LOCK.ACQUIRE", "k", "A", 3_600_000).int();
+        let mut b = waiter(&server, "k", "B", 60_000, 7_000_000);
+        cmd!(server.connect(), "LOCK.ACQUIRE", "k", "C", 60_000, "WAIT", 20).nil();
+        let used = |control: &mut Client| -> f64 {
+            let mut seconds = |field| control.info(field).expect("a field").parse::<f64>().expect("seconds");
+            seconds("used_cpu_user") + seconds("used_cpu_sys")
+        };
+        let before = used(&mut control);
+        thread::sleep(Duration::from_secs(1));
+        let seconds = used(&mut control) - before;
+        assert!(seconds < 0.15, "an idle server has used {seconds} s of processor time in a second");
+        cmd!(control, "LOCK.RELEASE", "k", "A").int();
         assert!(b.read().int() > 0);
     }
 

@@ -11,6 +11,10 @@ use std::ptr::null_mut;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Timer(raw::RedisModuleTimerID);
 
+/// The longest time that a timer runs, in milliseconds. Some servers reckon with the microseconds of the next timer in
+/// 32 bits, and from half an hour on take it for one that is due: they would spin. Whoever waits longer waits again.
+const LONGEST: i64 = 1_000_000;
+
 /// What a timer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bell {
@@ -21,9 +25,10 @@ pub(crate) enum Bell {
 }
 
 impl Timer {
-    /// Calls [`crate::alarm::fired`] after so many milliseconds; after 0, in the same turn of the server's loop.
+    /// Calls [`crate::alarm::fired`] after so many milliseconds, or earlier; after 0, in the same turn of the server's
+    /// loop.
     pub(crate) fn start(ctx: Ctx<'_>, bell: Bell, millis: u64) -> Self {
-        let period = i64::try_from(millis).unwrap_or(i64::MAX).min(i64::from(i32::MAX));
+        let period = i64::try_from(millis).unwrap_or(LONGEST).min(LONGEST);
         let callback: raw::RedisModuleTimerProc = match bell {
             Bell::Alarm => Some(alarm),
             Bell::Turn => Some(turn),

@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) wait: Wait,
     /// No answer that counts takes longer.
     pub(crate) node_timeout: Duration,
+    /// By how much the nodes' clocks were lately ahead of ours when a request arrived.
+    pub(crate) lead: Duration,
     /// The owner was made for this acquisition, so whatever it holds comes from here.
     pub(crate) sole_owner: bool,
     /// Ask all nodes at once before queueing. Right where nobody else is likely to want the lock: it saves a round
@@ -115,7 +117,8 @@ pub(crate) struct Won {
 #[derive(Debug)]
 enum State {
     /// A round is out. `home` is the node whose queue granted, where there was one: the others are then asked again
-    /// for a moment if they deny, since the previous holder's release may still be on its way to them.
+    /// for a moment if they do not grant, since the previous holder's release may still be on its way to them, or a
+    /// connection just being made.
     Round {
         round: Round,
         home: Option<usize>,
@@ -153,7 +156,10 @@ pub(crate) struct Acquisition<R> {
     unanswered_pings: u32,
     /// Nodes that may have given something to this owner since the last release.
     asked: Vec<bool>,
-    /// When to ask a node again that denied during a hand-off.
+    /// Nodes that were asked to take the lock more than once since then: what this owner holds there may come from an
+    /// answer that was lost.
+    repeated: Vec<bool>,
+    /// When to ask a node again that did not grant during a hand-off.
     again_at: Vec<Option<Moment>>,
     backoff: Backoff,
     nudges: Backoff,
@@ -180,6 +186,7 @@ impl<R: Rng> Acquisition<R> {
             ping: None,
             unanswered_pings: 0,
             asked: vec![false; nodes],
+            repeated: vec![false; nodes],
             again_at: vec![None; nodes],
             held: None,
             last_votes: Votes::default(),
@@ -298,16 +305,17 @@ impl<R: Rng> Acquisition<R> {
     fn send(&mut self, node: usize, ask: Ask, out: &mut Vec<Action>) {
         self.serial += 1;
         self.awaited[node] = Some(self.serial);
+        self.repeated[node] |= self.asked[node] && matches!(ask, Ask::Take { .. } | Ask::Queue { .. });
         self.asked[node] = true;
         out.push(Action::Send { node, serial: self.serial, ask });
     }
 
-    /// The fence that all nodes are asked to settle on, so that in the ordinary case no second round is needed to
-    /// write the highest one back. A grant that counts is made within the node timeout, so a proposal that lies
-    /// ahead by that much is above what the nodes make from their own clocks, as long as the clocks agree so far.
+    /// The fence that all nodes are asked to settle on, so that in the ordinary case no second round is needed to write
+    /// the highest one back. For that it has to be above what each node makes from its own clock. It should not be
+    /// much more: a node that forgets its counter falls back on its clock.
     fn proposal(&self, now: Now) -> Option<Fence> {
-        let ahead = u64::try_from(self.plan.node_timeout.as_micros()).unwrap_or(0);
-        (self.plan.quorum.nodes() > 1).then(|| Fence::new(now.fence.get().saturating_add(ahead)))
+        let lead = u64::try_from(self.plan.lead.as_micros()).unwrap_or(0);
+        (self.plan.quorum.nodes() > 1).then(|| Fence::new(now.fence.get().saturating_add(lead)))
     }
 
     fn begin_round(&mut self, now: Now, home: Option<usize>, out: &mut Vec<Action>) {
@@ -324,7 +332,7 @@ impl<R: Rng> Acquisition<R> {
     fn round_answer(&mut self, now: Now, node: usize, answer: Answer, out: &mut Vec<Action>) -> Step {
         let vote = match answer {
             Answer::Granted(fence) => Vote::Granted(fence),
-            Answer::Held(_) if self.plan.sole_owner => {
+            Answer::Held(_) if self.plan.sole_owner || self.repeated[node] => {
                 let ask = Ask::Confirm { propose: self.proposal(now) };
                 self.send(node, ask, out);
                 return None;
@@ -338,7 +346,8 @@ impl<R: Rng> Acquisition<R> {
         };
         let State::Round { round, home } = &mut self.state else { return None };
         let patience_ends = round.started.after(self.plan.node_timeout);
-        if vote == Vote::Denied && home.is_some_and(|home| home != node) && now.moment < patience_ends {
+        let granted = matches!(vote, Vote::Granted(_));
+        if !granted && home.is_some_and(|home| home != node) && now.moment < patience_ends {
             self.again_at[node] = Some(now.moment.after(self.nudges.next(&mut self.rng)));
         }
         round.record(node, vote);
@@ -527,7 +536,7 @@ impl<R: Rng> Acquisition<R> {
                 self.begin_round(now, Some(node), out);
                 None
             }
-            Answer::Held(_) if self.plan.sole_owner => {
+            Answer::Held(_) if self.plan.sole_owner || self.repeated[node] => {
                 self.begin_round(now, Some(node), out);
                 None
             }
@@ -619,6 +628,7 @@ impl<R: Rng> Acquisition<R> {
             out.push(Action::NewOwner);
         }
         self.asked.fill(false);
+        self.repeated.fill(false);
         self.awaited.fill(None);
         self.again_at.fill(None);
     }

@@ -120,6 +120,7 @@ impl Attempt {
             ttl: wish.ttl,
             wait: wish.wait,
             node_timeout,
+            lead: core.lead(),
             sole_owner: wish.owner.is_none(),
             optimistic: core.quorum.nodes() == 1 || !likely,
             confirm: wish.terms.session || wish.replicas.is_some(),
@@ -257,10 +258,18 @@ impl Attempt {
             return self.tied(node, serial, commands);
         }
         let (link, limit) = (self.core.links[node].clone(), self.node_timeout);
+        let (core, sent) = (self.core.clone(), self.core.now().fence);
         Box::pin(async move {
             let answer = match link.call(&commands, limit).await {
                 Ok(_) if ask == Ask::Ping => Answer::Alive,
-                Ok(replies) => answer(node, &replies),
+                Ok(replies) => {
+                    if let (Ask::Take { .. }, Answer::Granted(own)) =
+                        (ask, answer(node, replies.get(..1).unwrap_or_default()))
+                    {
+                        core.saw_clock(own, sent);
+                    }
+                    answer(node, &replies)
+                }
                 Err(error) => Answer::Failed(error),
             };
             Reply { node, serial, answer, tie: None }

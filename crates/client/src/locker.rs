@@ -57,6 +57,8 @@ pub(crate) struct Core {
     pub(crate) keeper: Keeper,
     /// The highest fence seen from any node, for any lock.
     highest_fence: AtomicU64,
+    /// By how many microseconds the nodes' clocks were lately ahead of ours when a request arrived.
+    lead: AtomicU64,
     pub(crate) default_ttl: Duration,
     /// How many releases are under way.
     background: watch::Sender<usize>,
@@ -181,6 +183,21 @@ impl Core {
 
     pub(crate) fn saw(&self, fence: Fence) {
         self.highest_fence.fetch_max(fence.get(), Ordering::Relaxed);
+    }
+
+    /// A node made this fence by itself, for a request that left at `sent` by our wall clock.
+    pub(crate) fn saw_clock(&self, fence: Fence, sent: Fence) {
+        let observed = fence.get().saturating_sub(sent.get());
+        // It rises at once and falls slowly, and is no larger than a grant may take to count.
+        let most = u64::try_from(self.surroundings.node_timeout.as_micros()).unwrap_or(u64::MAX);
+        let known = self.lead.load(Ordering::Relaxed);
+        self.lead.store(observed.max(known - known / 16).min(most), Ordering::Relaxed);
+    }
+
+    /// How far a proposed fence is to lie ahead of our clock: what was seen, and a quarter and a millisecond more.
+    pub(crate) fn lead(&self) -> Duration {
+        let seen = Duration::from_micros(self.lead.load(Ordering::Relaxed));
+        seen + seen / 4 + Duration::from_millis(1)
     }
 
     /// The connection to a node that its session-bound locks are tied to.
@@ -390,6 +407,7 @@ impl LockerBuilder {
             surroundings,
             contention: Contention::new(),
             highest_fence: AtomicU64::new(0),
+            lead: AtomicU64::new(0),
             default_ttl: self.default_ttl,
             background: watch::Sender::new(0),
             claims: Mutex::default(),

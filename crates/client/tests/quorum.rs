@@ -209,7 +209,7 @@ async fn b74_a_grant_that_replicas_do_not_have_is_released() {
     let replica = settings(Version::Redis70).replica_of(&primary).start();
     redislock_testkit::wait_in_sync(&primary, &replica);
     let locker = locker([&primary]);
-    let request = locker.lock("k").ttl(ms(10_000)).acknowledged_by(1, ms(200));
+    let request = locker.lock("k").ttl(ms(10_000)).acknowledged_by(1, ms(1000));
     let guard = request.try_acquire().await.unwrap();
     guard.release().await.unwrap();
     replica.stop_signal();
@@ -234,4 +234,47 @@ async fn a_server_that_hangs_loses_the_queue_to_the_next() {
     let next = waiter.await.unwrap().unwrap();
     assert!(next.fence() > guard.fence());
     servers[0].resume();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b74_a_grant_by_hand_off_is_acknowledged_by_replicas_on_every_version() {
+    for version in Version::selected() {
+        let primary = settings(version).start();
+        let replica = settings(version).replica_of(&primary).start();
+        redislock_testkit::wait_in_sync(&primary, &replica);
+        let locker = locker([&primary]);
+        let first = locker.lock("k").acquire().await.unwrap();
+        let request = locker.lock("k").ttl(ms(20_000)).acknowledged_by(1, ms(1000));
+        let waiter = tokio::spawn(async move { request.acquire_within(ms(10_000)).await });
+        eventually(ms(3000), "it waits", || primary.info("blocked_clients") == "1").await;
+        first.release().await.unwrap();
+        let next = waiter.await.unwrap().unwrap();
+        let info = cmd!(replica.connect(), "LOCK.INFO", "k");
+        let seen = info.pairs().is_empty();
+        assert!(!seen, "{version}: the replica has the grant when the guard is there");
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b74_a_primary_without_its_replicas_is_out_of_reach_not_a_refusal() {
+    let primary = settings(Version::Redis70).config("min-replicas-to-write", 1).start();
+    let outcome = locker([&primary]).lock("k").try_acquire().await;
+    let Err(error @ Error::NoQuorum { votes }) = &outcome else { panic!("{outcome:?}") };
+    assert!(votes.to_string().contains("NOREPLICAS") && error.is_retryable(), "{votes}");
+}
+
+/// Without persistence or a quarantine two holders are possible, as the documentation says.
+#[tokio::test(flavor = "multi_thread")]
+async fn b73_a_server_that_forgets_can_grant_twice() {
+    let servers = servers(3);
+    // A cannot reach the third server.
+    let proxies = proxies(&servers);
+    proxies[2].refuse(true);
+    let guard = locker_behind(&proxies).lock("k").ttl(ms(10_000)).try_acquire().await.unwrap();
+    servers[1].kill9();
+    servers[1].restart();
+    let second = locker(&servers).lock("k").ttl(ms(1000)).try_acquire().await.unwrap();
+    assert!(!guard.is_lost(), "it knows of nothing yet");
+    assert!(second.fence() > guard.fence(), "fences tell them apart, as well as the servers' clocks agree");
 }

@@ -172,6 +172,7 @@ impl Client {
             ttl: self.ttl,
             wait,
             node_timeout: self.node_timeout,
+            lead: Duration::from_millis(self.rng.random_range(0..50)),
             sole_owner: true,
             optimistic: self.rng.random(),
             confirm: false,
