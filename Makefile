@@ -50,22 +50,29 @@ lint: ## check format, lints and documentation
 unit: ## run the tests that need no server: unit, property, exhaustive, simulation
 	$(CARGO) test --package redislock --lib
 	$(CARGO) test --package redislock-core
-	$(CARGO) test --package redislock-client --package redislock-testkit --lib
-	$(CARGO) test --package redislock-client --package redislock-testkit --doc
+	$(CARGO) test --package redislock-testkit --lib
+	$(CARGO) test --package redislock-client --all-features --lib
 
 .PHONY: integration
 integration: servers ## run the tests on every server, with the debug build (TEST=word for some of them)
 	$(CARGO) build --package redislock
-	REDISLOCK_MODULE=$(DEBUG_MODULE) $(CARGO) test --package redislock --package redislock-client \
-		--package redislock-testkit --test '*' -- $(TEST)
+	REDISLOCK_MODULE=$(DEBUG_MODULE) $(CARGO) test --package redislock --package redislock-testkit --test '*' -- $(TEST)
+	REDISLOCK_MODULE=$(DEBUG_MODULE) $(CARGO) test --package redislock-client --all-features --test '*' -- $(TEST)
+	REDISLOCK_MODULE=$(DEBUG_MODULE) $(CARGO) test --package redislock-client --package redislock-testkit \
+		--all-features --doc -- $(TEST)
 
 .PHONY: integration-release
-integration-release: servers build ## the same with the release build
-	REDISLOCK_MODULE=$(RELEASE_MODULE) $(CARGO) test --package redislock --package redislock-client --test '*' -- $(TEST)
+integration-release: servers build ## run the module's tests on every server, with the release build
+	REDISLOCK_MODULE=$(RELEASE_MODULE) $(CARGO) test --package redislock --test '*' -- $(TEST)
+
+.PHONY: demo
+demo: servers build ## a flash sale on real servers: without a lock, with it, with fences
+	REDISLOCK_MODULE=$(RELEASE_MODULE) $(CARGO) run --release --package redislock-client --example flash_sale
 
 .PHONY: bench
-bench: servers build ## measure the commands
-	REDISLOCK_MODULE=$(RELEASE_MODULE) $(CARGO) bench --package redislock --bench commands --bench sharing
+bench: servers build ## measure the commands, the hand-off, crowds, and the client
+	REDISLOCK_MODULE=$(RELEASE_MODULE) $(CARGO) bench --package redislock --bench commands --bench handoff --bench sharing
+	REDISLOCK_MODULE=$(RELEASE_MODULE) $(CARGO) bench --package redislock-client --bench bars
 
 .PHONY: valgrind
 valgrind: servers ## run the memory tests under valgrind, on the servers built on libc malloc

@@ -23,6 +23,10 @@ static ALARM: MainThread<Option<(Timer, Millis)>> = MainThread::new(None);
 /// The timer for the end of this turn of the server's loop.
 static TURN: MainThread<Option<Timer>> = MainThread::new(None);
 
+/// Whether the server's loop may be past the point, in this turn, where it looks at unblocked clients: commands of
+/// clients that were just unblocked run there. Then it must come round again at once.
+static LATE: AtomicBool = AtomicBool::new(true);
+
 /// Whether the server's loop was told not to sleep before that timer.
 static AWAKE: AtomicBool = AtomicBool::new(false);
 
@@ -76,8 +80,12 @@ pub(crate) fn owe_next_turn() {
 
 /// Sees to it that there is a drain when something is next to be done, and that waiters are told in this turn.
 pub(crate) fn expect(state: &State, now: Millis) {
-    if state.waiting.owes_answers() && !told::look_out() {
-        owe();
+    if state.waiting.owes_answers() {
+        if !told::look_out() {
+            owe();
+        } else if LATE.load(Ordering::Relaxed) {
+            event_loop::wake();
+        }
     }
     let mut due = if state.engine.has_notes() { Some(now) } else { state.engine.next_due() };
     if state.engine.tied() > 0 && !state.engine.queue().is_empty() && !event_loop::can_wake() {
@@ -118,10 +126,22 @@ pub(crate) fn fired(ctx: Ctx<'_>, bell: Bell) {
 
 /// The server's loop is about to sleep, and looks at unblocked clients before.
 pub(crate) fn before_sleep() {
+    LATE.store(true, Ordering::Relaxed);
     let mut state = state::borrow();
     if state.waiting.owes_answers() {
         state.waiting.tell();
     }
+}
+
+/// Turns are not told of any more.
+pub(crate) fn turns_unseen() {
+    LATE.store(true, Ordering::Relaxed);
+}
+
+/// The server's loop has slept, and begins a turn.
+pub(crate) fn after_sleep() {
+    LATE.store(false, Ordering::Relaxed);
+    told::believe();
 }
 
 /// Does everything that is due, as far as the server lets us, and tells waiters of it.
@@ -190,6 +210,7 @@ fn make_up(ctx: Ctx<'_>) {
     if turn.is_none() && !is_due(&clock::now().0) {
         return;
     }
+    AWAKE.store(false, Ordering::Relaxed);
     let alarm = ALARM.borrow().take().map(|(timer, _)| timer);
     for timer in turn.into_iter().chain(alarm) {
         timer.stop(ctx);

@@ -8,8 +8,8 @@ use crate::ffi::key::Content;
 use crate::ffi::{Ctx, OpenKey, Str};
 use crate::inbox::{self, Message};
 use crate::step::Step;
-use crate::told;
-use redislock_core::{Db, Key, Note, Session, Verdict};
+use crate::{state, told};
+use redislock_core::{Db, Key, KeyBuf, Note, Session, Verdict};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// How many wait, and how many leases are tied to connections. With none of either, most events mean nothing.
@@ -21,6 +21,12 @@ static PRIMARY: AtomicBool = AtomicBool::new(true);
 
 /// Whether this server is a node of a cluster. That is decided when it starts.
 static CLUSTER: AtomicBool = AtomicBool::new(false);
+
+/// How many lines are looked at in a tick of the server, for slots that have moved.
+const LINES_A_TICK: usize = 500;
+
+/// How many were looked at in this round.
+static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether it is the module itself that deletes a key now.
 static OWN: AtomicBool = AtomicBool::new(false);
@@ -150,8 +156,19 @@ pub(crate) fn swapped(ctx: Ctx<'_>, one: Db, other: Db) {
 /// The server's own tick.
 pub(crate) fn cron(ctx: Ctx<'_>) {
     if anyone_cares() && is_cluster() {
-        // Slots move without a word. A line whose slot has gone is told so when it is looked at.
-        note(Note::Database(None));
+        look_for_moved_slots();
     }
     alarm::second_look(ctx);
+}
+
+/// Slots move without a word. A line whose slot has gone is told so when it is looked at: some lines a tick, one after
+/// the other, so that a node with many is not held up.
+fn look_for_moved_slots() {
+    let from = LOOKED_AT.load(Ordering::Relaxed);
+    let state = state::borrow();
+    let keys: Vec<KeyBuf> =
+        state.engine.queue().lines().skip(from).take(LINES_A_TICK).map(Key::to_buf).collect();
+    drop(state);
+    LOOKED_AT.store(if keys.len() < LINES_A_TICK { 0 } else { from + LINES_A_TICK }, Ordering::Relaxed);
+    keys.into_iter().map(Note::Key).for_each(note);
 }

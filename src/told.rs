@@ -36,7 +36,7 @@ struct Lookout {
     quiet: u32,
 }
 
-/// Looks out for what happens next. Returns whether [`alarm::before_sleep`] and [`turn_begins`] will be called.
+/// Looks out for what happens next. Returns whether [`alarm::before_sleep`] and [`alarm::after_sleep`] will be called.
 pub(crate) fn look_out() -> bool {
     let mut lookout = LOOKOUT.borrow();
     let lookout = lookout.get_or_insert_with(|| Lookout {
@@ -93,5 +93,6 @@ pub(crate) fn rest() {
     }
     if turns {
         event_loop::ignore_turns();
+        alarm::turns_unseen();
     }
 }

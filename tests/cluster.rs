@@ -5,6 +5,7 @@ use redislock_testkit::{
     send, slot_of, until_waiting, waiters,
 };
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,11 +58,10 @@ impl Roamer {
     }
 
     fn link(&mut self, port: u16) -> std::io::Result<&mut Client> {
-        if !self.links.contains_key(&port) {
-            let link = Client::try_connect(port)?;
-            self.links.insert(port, link);
+        match self.links.entry(port) {
+            Entry::Occupied(link) => Ok(link.into_mut()),
+            Entry::Vacant(place) => Ok(place.insert(Client::try_connect(port)?)),
         }
-        Ok(self.links.get_mut(&port).expect("just there"))
     }
 }
 
@@ -129,7 +129,13 @@ fn add_replica(cluster: &Cluster, version: Version, primary: usize) -> Server {
     let id = cmd!(cluster.node(primary).connect(), "CLUSTER", "MYID").text().to_owned();
     eventually(SOON, || cmd!(client, "CLUSTER", "REPLICATE", &id) == Reply::Simple("OK".into()));
     eventually(SOON, || client.info("master_link_status").as_deref() == Some("up"));
-    // All must know it as what it is, before it can be voted for.
+    // It must know all, and all must know it as what it is, before it can be voted for.
+    eventually(SOON, || {
+        let nodes = cmd!(client, "CLUSTER", "NODES");
+        let known =
+            nodes.text().lines().filter(|line| line.contains("master") && line.contains(" connected"));
+        known.count() == cluster.nodes().len() && !nodes.text().contains("handshake")
+    });
     let own = cmd!(client, "CLUSTER", "MYID").text().to_owned();
     for node in cluster.nodes() {
         let mut node = node.connect();
@@ -139,6 +145,47 @@ fn add_replica(cluster: &Cluster, version: Version, primary: usize) -> Server {
         });
     }
     replica
+}
+
+/// Moves the slots of some keys around while clients take, renew and release locks at them.
+fn move_slots_under_load(version: Version, moves: usize) {
+    let cluster = Cluster::start(version, 3);
+    let keys = ["alpha", "beta", "gamma"];
+    let checker = HistoryChecker::new();
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for key in keys {
+            for n in 0..4 {
+                let (cluster, checker, stop, done) = (&cluster, &checker, &stop, &done);
+                scope.spawn(move || work(cluster, &format!("{key}{n}"), key, checker, stop, done));
+            }
+        }
+        let stopper = StopOnDrop(&stop);
+        for n in 0..moves {
+            let slot = slot_of(keys[n % keys.len()]);
+            let from = cluster.node_for_slot(slot);
+            cluster.begin_migration(slot, from, (from + 1 + n % 2) % 3);
+            thread::sleep(Duration::from_millis(n as u64 % 4 * 10));
+            cluster.migrate_keys(slot, from, (from + 1 + n % 2) % 3);
+            thread::sleep(Duration::from_millis(n as u64 % 3 * 10));
+            // A lock that was taken meanwhile on the old node would keep it from giving the slot away.
+            eventually(SOON, || {
+                cluster.migrate_keys(slot, from, (from + 1 + n % 2) % 3);
+                cmd!(cluster.node(from).connect(), "CLUSTER", "COUNTKEYSINSLOT", slot).int() == 0
+            });
+            cluster.finish_migration(slot, from, (from + 1 + n % 2) % 3);
+            let before = done.load(Ordering::Relaxed);
+            eventually(SOON, || done.load(Ordering::Relaxed) > before + 3);
+        }
+        drop(stopper);
+    });
+    assert_eq!(checker.violations(), Vec::<String>::new());
+    assert!(done.load(Ordering::Relaxed) > 100);
+    for node in cluster.nodes() {
+        assert_eq!(node.info("lock_waiters"), "0");
+        assert_eq!(node.info("lock_panics"), "0");
+        assert_eq!(node.info("blocked_clients"), "0");
+    }
 }
 
 every_server! {
@@ -218,44 +265,13 @@ every_server! {
 
     /// Slots move to and fro while many work on their locks: nothing is held twice, and nobody hangs.
     fn b84_slots_move_to_and_fro_under_load(version) {
-        let cluster = Cluster::start(version, 3);
-        let keys = ["alpha", "beta", "gamma"];
-        let checker = HistoryChecker::new();
-        let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
-        let moves = if std::env::var_os("SOAK").is_some() { 300 } else { 24 };
-        thread::scope(|scope| {
-            for key in keys {
-                for n in 0..4 {
-                    let (cluster, checker, stop, done) = (&cluster, &checker, &stop, &done);
-                    scope.spawn(move || work(cluster, &format!("{key}{n}"), key, checker, stop, done));
-                }
-            }
-            let stopper = StopOnDrop(&stop);
-            for n in 0..moves {
-                let slot = slot_of(keys[n % keys.len()]);
-                let from = cluster.node_for_slot(slot);
-                cluster.begin_migration(slot, from, (from + 1 + n % 2) % 3);
-                thread::sleep(Duration::from_millis(n as u64 % 4 * 10));
-                cluster.migrate_keys(slot, from, (from + 1 + n % 2) % 3);
-                thread::sleep(Duration::from_millis(n as u64 % 3 * 10));
-                // A lock that was taken meanwhile on the old node would keep it from giving the slot away.
-                eventually(SOON, || {
-                    cluster.migrate_keys(slot, from, (from + 1 + n % 2) % 3);
-                    cmd!(cluster.node(from).connect(), "CLUSTER", "COUNTKEYSINSLOT", slot).int() == 0
-                });
-                cluster.finish_migration(slot, from, (from + 1 + n % 2) % 3);
-                let before = done.load(Ordering::Relaxed);
-                eventually(SOON, || done.load(Ordering::Relaxed) > before + 3);
-            }
-            drop(stopper);
-        });
-        assert_eq!(checker.violations(), Vec::<String>::new());
-        assert!(done.load(Ordering::Relaxed) > 100);
-        for node in cluster.nodes() {
-            assert_eq!(node.info("lock_waiters"), "0");
-            assert_eq!(node.info("lock_panics"), "0");
-            assert_eq!(node.info("blocked_clients"), "0");
-        }
+        move_slots_under_load(version, 24);
+    }
+
+    /// The same for long.
+    #[ignore = "long: run by `make soak`"]
+    fn soak_b84_slots_move_to_and_fro_under_load(version) {
+        move_slots_under_load(version, 600);
     }
 
     /// A cluster that has failed serves nobody: those who wait are sent to look around, and what is tied stays so.

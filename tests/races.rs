@@ -4,7 +4,7 @@
 //! lapses, while the second wait is ended: by its timeout, by CLIENT UNBLOCK, by CLIENT KILL, by the client's own end.
 //! Whoever comes first, the second owner holds if and only if it was told so, and otherwise the third one holds.
 //!
-//! `SOAK=1` plays 100,000 rounds on each server.
+//! `make soak` plays 100,000 rounds on each server.
 
 use redislock_testkit::{Client, Reply, Server, Version, cmd, eventually, every_server, send, until_blocked};
 use std::fmt::Write as _;
@@ -235,10 +235,6 @@ fn spin_until(end: Instant) {
 
 const ALL: [End; 6] = [End::Timeout, End::Unblock, End::UnblockError, End::Kill, End::Close, End::Reset];
 
-fn count(usual: usize) -> usize {
-    if std::env::var_os("SOAK").is_some() { 100_000 } else { usual }
-}
-
 /// Plays, and looks at what is left: nobody blocked, no memory, no bug caught.
 fn play(server: Server, rounds: usize, free: Free, ends: &[End]) {
     let mut table = Table::new(server);
@@ -256,12 +252,19 @@ fn play(server: Server, rounds: usize, free: Free, ends: &[End]) {
 every_server! {
     /// A release against every way in which a wait can end.
     fn b75_b77_release_against_the_end_of_a_wait(version) {
-        play(Server::start(version), count(1_800), Free::Release, &ALL);
+        play(Server::start(version), 1_800, Free::Release, &ALL);
     }
 
     /// A lapse, which no command brings about, against every way in which a wait can end.
     fn b75_b77_lapse_against_the_end_of_a_wait(version) {
-        play(Server::start(version), count(480), Free::Lapse, &ALL);
+        play(Server::start(version), 480, Free::Lapse, &ALL);
+    }
+
+    /// The same for long.
+    #[ignore = "long: run by `make soak`"]
+    fn soak_b75_b77_a_hundred_thousand_rounds(version) {
+        play(Server::start(version), 90_000, Free::Release, &ALL);
+        play(Server::start(version), 10_000, Free::Lapse, &ALL);
     }
 }
 
@@ -279,7 +282,7 @@ fn under_valgrind(version: Version) {
         ])
         .start();
     let mut table = Table::new(server);
-    table.rounds(count(600), Free::Release, &ALL);
+    table.rounds(600, Free::Release, &ALL);
     table.rounds(60, Free::Lapse, &ALL);
     let status = table.server.terminate();
     let logs = std::fs::read_dir(table.server.dir()).expect("its folder").flatten();

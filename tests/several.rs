@@ -279,7 +279,7 @@ every_server! {
         let server = Server::start(version);
         let mut client = server.connect();
         cmd!(client, "LOCK.ACQUIRE", "x", "A", 50_000).int();
-        for way in ["timeout", "close", "kill", "unblock", "release all"] {
+        for way in ["timeout", "close", "kill", "unblock", "release all", "overwrite"] {
             let mut several = server.connect();
             let id = several.client_id();
             let timeout = if way == "timeout" { 300 } else { 0 };
@@ -302,15 +302,19 @@ every_server! {
                     assert_eq!(cmd!(client, "CLIENT", "UNBLOCK", id).int(), 1);
                     several.read().nil();
                 }
-                _ => {
+                "release all" => {
                     cmd!(client, "LOCK.RELEASE", "z", "M", "ALL").nil();
                     several.read().nil();
+                }
+                _ => {
+                    cmd!(client, "SET", "x", "data").ok();
+                    assert_eq!(several.read().error_code(), "WRONGTYPE");
                 }
             }
             for client in &mut behind {
                 assert!(client.read().int() > 0, "{way}");
             }
-            assert_eq!(held(&mut client, &["x", "y", "z"]), ["A", "B", "B"], "{way}");
+            assert_eq!(held(&mut client, &["y", "z"]), ["B", "B"], "{way}");
             assert_eq!(say(&mut client, "LOCK.MRELEASE 2 y z B").ints(), [0, 0]);
             assert_eq!(client.info("lock_waiters").as_deref(), Some("0"), "{way}");
         }
@@ -450,6 +454,8 @@ every_server! {
         let server = Server::start(version);
         let replica = Server::builder(version).replica_of(&server).start();
         let mut client = server.connect();
+        // The first write after the image waits for the replica's word that it is there: from then on all flows.
+        wait_in_sync(&server, &replica);
         cmd!(client, "LOCK.ACQUIRE", "x0", "A", 50_000).int();
         wait_in_sync(&server, &replica);
         thread::scope(|scope| {

@@ -26,6 +26,32 @@ fn is_silent(client: &mut Client) {
     assert_eq!(reply, None, "a waiter that has no turn is answered");
 }
 
+/// One gives a lock back while another one asks for it, up to a millisecond before or after.
+fn release_while_another_asks(version: Version, rounds: u64) {
+    let server = Server::start(version);
+    let (mut one, mut two) = (server.connect(), server.connect());
+    for round in 0..rounds {
+        let (holder, next) = (format!("A{round}"), format!("B{round}"));
+        assert!(cmd!(one, "LOCK.ACQUIRE", "k", &holder, 60_000).int() > 0);
+        let offset = Duration::from_micros(round * 7_919 % 1_000);
+        let early = round % 2 == 0;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                if early {
+                    thread::sleep(offset);
+                }
+                assert_eq!(cmd!(one, "LOCK.RELEASE", "k", &holder).int(), 0);
+            });
+            if !early {
+                thread::sleep(offset);
+            }
+            assert!(cmd!(two, "LOCK.ACQUIRE", "k", &next, 60_000, "WAIT", 50_000).int() > 0);
+            assert_eq!(cmd!(two, "LOCK.RELEASE", "k", &next).int(), 0);
+        });
+    }
+    until_blocked(&server, 0);
+}
+
 every_server! {
     /// A lock passes along the line, in the order in which they came, one at a time.
     fn first_come_first_served(version) {
@@ -108,29 +134,13 @@ every_server! {
 
     /// A release and a request that comes at the same time: the request is granted, and none sleeps on.
     fn b25_no_wakeup_is_lost(version) {
-        let rounds = if std::env::var_os("SOAK").is_some() { 10_000 } else { 400 };
-        let server = Server::start(version);
-        let (mut one, mut two) = (server.connect(), server.connect());
-        for round in 0..rounds {
-            let (holder, next) = (format!("A{round}"), format!("B{round}"));
-            assert!(cmd!(one, "LOCK.ACQUIRE", "k", &holder, 60_000).int() > 0);
-            let offset = Duration::from_micros(round * 7_919 % 1_000);
-            let early = round % 2 == 0;
-            thread::scope(|scope| {
-                scope.spawn(|| {
-                    if early {
-                        thread::sleep(offset);
-                    }
-                    assert_eq!(cmd!(one, "LOCK.RELEASE", "k", &holder).int(), 0);
-                });
-                if !early {
-                    thread::sleep(offset);
-                }
-                assert!(cmd!(two, "LOCK.ACQUIRE", "k", &next, 60_000, "WAIT", 50_000).int() > 0);
-                assert_eq!(cmd!(two, "LOCK.RELEASE", "k", &next).int(), 0);
-            });
-        }
-        until_blocked(&server, 0);
+        release_while_another_asks(version, 400);
+    }
+
+    /// The same for long.
+    #[ignore = "long: run by `make soak`"]
+    fn soak_b25_no_wakeup_is_lost(version) {
+        release_while_another_asks(version, 10_000);
     }
 
     /// Nobody is thrown out of the line before the end of its own wait, however long the holder renews.
@@ -617,6 +627,33 @@ every_server! {
         assert_eq!(waiters(&mut control, "k"), ["B"]);
         cmd!(control, "LOCK.RELEASE", "k", "A");
         assert!(b.read().int() > 0);
+    }
+
+    /// A client that asks, and sends its release behind the request without waiting: the next one is served.
+    fn a_release_sent_behind_a_wait(version) {
+        let server = Server::start(version);
+        let mut control = server.connect();
+        for _ in 0..20 {
+            cmd!(control, "LOCK.ACQUIRE", "k", "A", 60_000).int();
+            let mut b = server.connect();
+            b.send_raw(b"LOCK.ACQUIRE k B 60000 WAIT 0\r\nLOCK.RELEASE k B\r\n");
+            until_waiting(&server, "k", 1);
+            let mut c = waiter(&server, "k", "C", 60_000, 0);
+            cmd!(control, "LOCK.RELEASE", "k", "A").int();
+            assert!(b.read().int() > 0);
+            assert_eq!(b.read().int(), 0);
+            assert!(c.read().int() > 0);
+            // One that says goodbye in the same breath was told all the same, and holds on.
+            let mut d = server.connect();
+            d.send_raw(b"LOCK.ACQUIRE k D 60000 WAIT 0\r\nQUIT\r\n");
+            until_waiting(&server, "k", 1);
+            cmd!(control, "LOCK.RELEASE", "k", "C").int();
+            assert!(d.read().int() > 0);
+            d.read().ok();
+            assert!(d.is_closed_within(SOON));
+            assert_eq!(holders(&mut control, "k"), ["D"]);
+            cmd!(control, "LOCK.RELEASE", "k", "D").int();
+        }
     }
 
     /// With hours to go until anything is due, the server has nothing to do.

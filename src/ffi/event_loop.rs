@@ -27,7 +27,7 @@ pub(crate) fn wake() {
 unsafe extern "C" fn woken(_data: *mut c_void) {}
 
 /// Has [`crate::alarm::before_sleep`] called before the loop sleeps, and right before the server looks at clients that
-/// were unblocked, and [`crate::told::believe`] after it. Returns whether the server can.
+/// were unblocked, and [`crate::alarm::after_sleep`] after it. Returns whether the server can.
 pub(crate) fn watch_turns() -> bool {
     subscribe(Some(turned))
 }
@@ -57,7 +57,7 @@ unsafe extern "C" fn turned(
             shield("end of a turn", (), crate::alarm::before_sleep);
         }
         raw::REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP => {
-            shield("turn of the loop", (), crate::told::believe);
+            shield("turn of the loop", (), crate::alarm::after_sleep);
         }
         _ => {}
     }

@@ -560,8 +560,8 @@ impl<R: Rng> Acquisition<R> {
         }
     }
 
-    /// The node whose queue we stand in is out of reach: queue at the next one. A plain lock has no next one, and
-    /// asks the same node again after a pause, which takes over the old place if the server still has it.
+    /// The node whose queue we stand in is out of reach: queue at the next one. A plain lock has no next one, and asks
+    /// the same node again after a pause; a given owner then takes over its old place if the server still has it.
     fn home_failed(&mut self, now: Now, node: usize, error: NodeError, out: &mut Vec<Action>) -> Step {
         let State::Queued { home, passed, .. } = &mut self.state else { return None };
         if *home != node {
@@ -570,7 +570,7 @@ impl<R: Rng> Acquisition<R> {
         let mut passed = std::mem::take(passed);
         passed[node] = Some(error);
         out.push(Action::Withdraw { node });
-        if self.plan.quorum.nodes() > 1 {
+        if self.plan.sole_owner || self.plan.quorum.nodes() > 1 {
             self.release_asked(out);
         }
         self.enqueue(now, passed, out)

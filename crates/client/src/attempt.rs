@@ -2,6 +2,7 @@
 
 use std::future::{Future, pending, ready};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -95,9 +96,13 @@ pub(crate) struct Attempt {
     exchanges: FuturesUnordered<Exchange>,
     queued: Option<Exchange>,
     queued_since: Moment,
+    /// Whether the queued request is undone when it is dropped.
+    undoes: Arc<AtomicBool>,
     ties: Ties,
     node_timeout: Duration,
     over: bool,
+    /// Nobody wants the lock any more.
+    dropped: bool,
 }
 
 /// Acquires, or says why not.
@@ -142,8 +147,10 @@ impl Attempt {
             exchanges: FuturesUnordered::new(),
             queued: None,
             queued_since: now.moment,
+            undoes: Arc::new(AtomicBool::new(true)),
             node_timeout,
             over: false,
+            dropped: false,
         };
         this.carry_out(actions);
         (this, first)
@@ -201,14 +208,22 @@ impl Attempt {
             match action {
                 Action::Send { node, serial, ask: Ask::Queue { millis } } => {
                     self.queued_since = Moment::now();
+                    self.undoes = Arc::new(AtomicBool::new(true));
                     self.queued = Some(self.queue(node, serial, millis));
                 }
                 Action::Send { node, serial, ask } => self.begin(self.exchange(node, serial, ask)),
-                Action::Withdraw { .. } => self.queued = None,
+                Action::Withdraw { .. } => self.withdraw(),
                 Action::Release { node } => self.release(node),
                 Action::NewOwner => self.change_owner(),
             }
         }
+    }
+
+    /// Gives up the queued request. A given owner goes on asking: what undoes this request could come late, and undo
+    /// what the owner got meanwhile. Should it be granted late, the owner is told that it holds.
+    fn withdraw(&mut self) {
+        self.undoes.store(self.wish.owner.is_none() || self.dropped, Ordering::Release);
+        self.queued = None;
     }
 
     /// Sends a request right away. Were that left to the first look for answers, a release that follows could
@@ -316,9 +331,9 @@ impl Attempt {
     fn queue(&self, node: usize, serial: u64, millis: u64) -> Exchange {
         let link = self.core.links[node].clone();
         let commands = self.commands(Ask::Queue { millis });
-        let undo = self.undo();
+        let (undo, undoes) = (self.undo(), self.undoes.clone());
         Box::pin(async move {
-            let exchange = async { link.lane().await?.exchange(&commands, undo).await };
+            let exchange = async { link.lane().await?.undone_if(undoes).exchange(&commands, undo).await };
             let answer = match exchange.await {
                 Ok(replies) => answer(node, &replies),
                 Err(error) => Answer::Failed(error),
@@ -373,6 +388,7 @@ impl Attempt {
 impl Drop for Attempt {
     fn drop(&mut self) {
         if !self.over {
+            self.dropped = true;
             let mut actions = Vec::new();
             self.machine.cancel(&mut actions);
             // The requests end before the releases are sent, which come after them on the same connections.

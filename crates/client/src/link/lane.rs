@@ -1,5 +1,6 @@
 //! A connection of its own for one request that blocks.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use redis::{Cmd, Value};
@@ -21,6 +22,8 @@ pub(crate) struct Lane {
     used_before: bool,
     /// What undoes the request that is under way.
     undo: Option<Cmd>,
+    /// Cleared when the same owner goes on asking elsewhere: an undo that came late would fit what it gets there.
+    undoes: Arc<AtomicBool>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -35,7 +38,14 @@ impl Link {
             Some(wire) => wire,
             None => self.open_lane().await?,
         };
-        Ok(Lane { link: self.clone(), wire: Some(wire), used_before, undo: None, _permit: permit })
+        Ok(Lane {
+            link: self.clone(),
+            wire: Some(wire),
+            used_before,
+            undo: None,
+            undoes: Arc::new(AtomicBool::new(true)),
+            _permit: permit,
+        })
     }
 
     async fn permit(&self) -> Result<OwnedSemaphorePermit, NodeError> {
@@ -63,6 +73,12 @@ impl Link {
 }
 
 impl Lane {
+    /// Has `undoes` decide whether a dropped request is undone.
+    pub(crate) fn undone_if(mut self, undoes: Arc<AtomicBool>) -> Self {
+        self.undoes = undoes;
+        self
+    }
+
     /// Sends commands and waits for their answers, however long that takes. When this future is dropped before, `undo`
     /// is sent behind them on the same connection, so that a grant that is under way is undone after it came.
     pub(crate) async fn exchange(mut self, commands: &[Cmd], undo: Cmd) -> Result<Vec<Value>, NodeError> {
@@ -105,6 +121,9 @@ impl Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         let (Some(mut wire), Some(undo)) = (self.wire.take(), self.undo.take()) else { return };
+        if !self.undoes.load(Ordering::Acquire) {
+            return;
+        }
         let limit = self.link.surroundings.node_timeout;
         self.link.surroundings.runtime.spawn(async move {
             // The connection closes after this at the latest, which withdraws what still waits.

@@ -10,6 +10,8 @@
 //! stream                      -> k A released, k B granted
 //! ```
 //!
+//! The module's own tests (tests/stories.rs) play the stories without steps of the clock on real servers, too.
+//!
 //! Behind the engine's back: `del k`, `set k`, `rename k l`, `swap` (databases 0 and 1; `1:k` is in 1), `close 7` (a
 //! connection), `move k` (to another node), `count A k 9` (holds), `flush`, `mirror k`, `gone B` (a waiter's client), `unblock B`, `untold B` (its last hand-off), `abdicate`, `queue 3`
 //! (max-waiters), `wall 7` (the wall clock), `saw 9` (a token), `far k` (keys that begin with k are beyond reach until
