@@ -71,7 +71,9 @@ demo: servers build ## a flash sale on real servers: without a lock, with it, wi
 
 .PHONY: bench
 bench: servers build ## measure the commands, the hand-off, crowds, and the client
-	REDISLOCK_MODULE=$(RELEASE_MODULE) $(CARGO) bench --package redislock --bench commands --bench handoff --bench sharing
+	REDISLOCK_MODULE=$(RELEASE_MODULE) $(CARGO) bench --package redislock --bench commands --bench sharing
+	# On one processor: else it measures on which of them the scheduler wakes whom.
+	REDISLOCK_MODULE=$(RELEASE_MODULE) taskset --cpu-list 0 $(CARGO) bench --package redislock --bench handoff
 	REDISLOCK_MODULE=$(RELEASE_MODULE) $(CARGO) bench --package redislock-client --bench bars
 
 .PHONY: valgrind

@@ -85,6 +85,15 @@ impl Line {
         Self { waiters, control: server.connect(), holder: None }
     }
 
+    /// One hand-off, when all have lined up again. Each side is asked right before its turn, so that neither server
+    /// has slept longer than the other.
+    fn next(&mut self, waiters: usize) -> Duration {
+        if waiters == 1 {
+            until_blocked_quickly(&mut self.control);
+        }
+        self.hand_on()
+    }
+
     /// One hand-off: from the release to the answer of who is next.
     fn hand_on(&mut self) -> Duration {
         let (owner, mut client) = self.waiters.pop_front().expect("a line");
@@ -124,17 +133,12 @@ fn latency(version: Version, waiters: usize) {
     let mut pops = Line::of_pops(&other, waiters);
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        // With one waiter, who is served must have lined up again before the next release.
-        if waiters == 1 {
-            until_blocked_quickly(&mut locks.control);
-            until_blocked_quickly(&mut pops.control);
-        }
         if round % 2 == 0 {
-            ours.push(locks.hand_on());
-            theirs.push(pops.hand_on());
+            ours.push(locks.next(waiters));
+            theirs.push(pops.next(waiters));
         } else {
-            theirs.push(pops.hand_on());
-            ours.push(locks.hand_on());
+            theirs.push(pops.next(waiters));
+            ours.push(locks.next(waiters));
         }
     }
     ours.sort_unstable();

@@ -33,9 +33,41 @@ struct Open<'a> {
     name: Name<'a>,
     key: OpenKey<'a>,
     changed: bool,
+    /// Nobody holds the lock any more. Until the key is closed it waits for its next holder: a hand-off is then one
+    /// change of a value, and not the end of one key and the birth of another.
+    vacant: bool,
+    news: News,
+}
+
+/// What is to be told of a key, in order, when it is closed: those who hear of it may do as they like with the key.
+#[derive(Default)]
+struct News {
+    first: Option<&'static CStr>,
+    more: Vec<&'static CStr>,
+}
+
+impl News {
+    fn add(&mut self, event: &'static CStr) {
+        match self.first {
+            None => self.first = Some(event),
+            Some(_) => self.more.push(event),
+        }
+    }
+}
+
+/// A key that was closed, and what is to be told of it.
+struct Closed<'a> {
+    db: Db,
+    name: Name<'a>,
+    news: News,
+    deleted: bool,
 }
 
 impl Open<'_> {
+    fn content(&mut self) -> Content<'_> {
+        if self.vacant { Content::Empty } else { self.key.content() }
+    }
+
     /// Whether it is this key. Mostly the core names it by the very bytes that it was opened with.
     fn is(&self, key: Key<'_>) -> bool {
         let name = self.name.as_str().as_bytes();
@@ -94,8 +126,14 @@ impl<'a> Keys<'a> {
             Some(named) => Name::Argument(named),
             None => Name::Own(OwnedStr::new(key.name)),
         };
-        let open =
-            Open { db: key.db, key: OpenKey::for_writing(self.ctx, name.as_str()), name, changed: false };
+        let open = Open {
+            db: key.db,
+            key: OpenKey::for_writing(self.ctx, name.as_str()),
+            name,
+            changed: false,
+            vacant: false,
+            news: News::default(),
+        };
         match self.first {
             None => self.first.insert(open),
             Some(_) => {
@@ -105,31 +143,38 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn close(&mut self, open: Open<'a>) -> Name<'a> {
-        let Open { db, name, key, changed } = open;
+    fn close(&mut self, open: Open<'a>) -> Closed<'a> {
+        let Open { db, name, mut key, changed, vacant, news } = open;
+        self.select(db);
+        if vacant {
+            events::own_deletion(|| key.remove());
+        }
         drop(key);
         if changed {
-            self.select(db);
             self.ctx.signal_modified(name.as_str());
         }
-        name
+        Closed { db, name, news, deleted: vacant }
     }
 
+    /// Closes every key, and only then tells of any: whoever hears may change them.
     fn close_all(&mut self) {
-        if let Some(open) = self.first.take() {
-            self.close(open);
-        }
-        for open in std::mem::take(&mut self.rest) {
-            self.close(open);
+        let first = self.first.take().map(|open| self.close(open));
+        let rest = std::mem::take(&mut self.rest);
+        let rest: Vec<Closed<'a>> = rest.into_iter().map(|open| self.close(open)).collect();
+        for closed in first.into_iter().chain(rest) {
+            self.tell(&closed);
         }
     }
 
-    fn take(&mut self, key: Key<'_>) -> Option<Open<'a>> {
-        if self.first.as_ref().is_some_and(|open| open.is(key)) {
-            return self.first.take();
+    fn tell(&mut self, closed: &Closed<'a>) {
+        self.select(closed.db);
+        let name = closed.name.as_str();
+        for event in closed.news.first.iter().chain(&closed.news.more) {
+            self.ctx.notify(raw::REDISMODULE_NOTIFY_MODULE, event, name);
         }
-        let index = self.rest.iter().position(|open| open.is(key))?;
-        Some(self.rest.swap_remove(index))
+        if closed.deleted {
+            self.ctx.notify(raw::REDISMODULE_NOTIFY_GENERIC, c"del", name);
+        }
     }
 }
 
@@ -146,10 +191,9 @@ impl Keyspace for Keys<'_> {
         let may_be_foreign = self.is_cluster && self.named.is_none_or(|named| named.as_bytes() != key.name);
         let ctx = self.ctx;
         let open = self.open(key);
-        let foreign = may_be_foreign
-            && matches!(open.key.content(), Content::Empty)
-            && !serves(ctx, open.name.as_str());
-        match open.key.content() {
+        let foreign =
+            may_be_foreign && matches!(open.content(), Content::Empty) && !serves(ctx, open.name.as_str());
+        match open.content() {
             Content::Lock(lock) => Slot::Held(lock),
             Content::Other => Slot::Foreign,
             Content::Empty if foreign => Slot::Elsewhere,
@@ -159,40 +203,38 @@ impl Keyspace for Keys<'_> {
 
     fn create(&mut self, key: Key<'_>, lock: Lock) {
         let open = self.open(key);
-        open.key.put(lock);
+        open.vacant = false;
         open.changed = true;
+        match open.key.content() {
+            Content::Lock(old) => *old = lock,
+            Content::Empty | Content::Other => open.key.put(lock),
+        }
     }
 
     fn free(&mut self, key: Key<'_>) {
         let open = self.open(key);
-        events::own_deletion(|| open.key.remove());
+        open.vacant = true;
         open.changed = true;
     }
 
     fn record(&mut self, key: Key<'_>, owner: &[u8], change: Change, event: Event, counter: Fence) {
-        self.open(key);
-        self.select(key.db);
-        // Other modules hear of the event and may do as they like with the key, so it is closed before.
-        let Some(mut open) = self.take(key) else { return };
-        let offset = self.offset;
+        let (ctx, offset) = (self.ctx, self.offset);
         encode_record(&mut self.record, &Record { counter, owner, change }, offset);
-        self.ctx.replicate_record(open.name.as_str(), &self.record);
-        let mut freed = true;
-        if let Content::Lock(lock) = open.key.content() {
-            freed = false;
-            if moves_deadline(change, event) {
-                let latest = clock::native_end(lock.latest(), offset);
-                open.key.expire_at(latest);
-            }
+        self.select(key.db);
+        let record = std::mem::take(&mut self.record);
+        let open = self.open(key);
+        ctx.replicate_record(open.name.as_str(), &record);
+        if moves_deadline(change, event)
+            && let Content::Lock(lock) = open.content()
+        {
+            let latest = clock::native_end(lock.latest(), offset);
+            open.key.expire_at(latest);
         }
-        open.changed = event != Event::Mirrored;
-        let name = self.close(open);
+        open.changed |= event != Event::Mirrored;
         if let Some(event) = event_name(event) {
-            self.ctx.notify(raw::REDISMODULE_NOTIFY_MODULE, event, name.as_str());
+            open.news.add(event);
         }
-        if freed {
-            self.ctx.notify(raw::REDISMODULE_NOTIFY_GENERIC, c"del", name.as_str());
-        }
+        self.record = record;
     }
 }
 

@@ -12,7 +12,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::round::{Quorum, Round, Standing};
-use crate::ttl::{Ttl, Wait, wait_millis};
+use crate::ttl::{Ttl, Wait, millis_rounded_up, wait_millis};
 use crate::validity::validity;
 use crate::vote::{NodeError, NodeErrorKind, Vote, Votes};
 
@@ -258,7 +258,7 @@ impl<R: Rng> Acquisition<R> {
                     .is_some_and(|deadline| deadline.after(self.plan.node_timeout) <= now.moment)
                 {
                     out.push(Action::Withdraw { node: home });
-                    let error = self.out_of_time();
+                    let error = self.out_of_time(now);
                     return self.fail(error, out);
                 }
                 if ping_at <= now.moment {
@@ -459,7 +459,7 @@ impl<R: Rng> Acquisition<R> {
             return self.fail(Error::Held { fence }, out);
         }
         if !self.time_left(now) {
-            let error = self.out_of_time();
+            let error = self.out_of_time(now);
             return self.fail(error, out);
         }
         self.release_asked(out);
@@ -475,13 +475,18 @@ impl<R: Rng> Acquisition<R> {
         self.deadline().is_none_or(|deadline| now.moment < deadline)
     }
 
-    fn out_of_time(&self) -> Error {
+    fn out_of_time(&self, now: Now) -> Error {
         let votes = self.last_votes.clone();
         match (self.last_answered, self.plan.wait) {
             (false, _) => Error::NoQuorum { votes },
             (true, Wait::Try) => Error::Refused { votes },
-            (true, _) => Error::TimedOut { votes },
+            (true, _) => Error::TimedOut { waited: self.waited(now), votes },
         }
+    }
+
+    /// For people, to whom a part of a millisecond says nothing.
+    fn waited(&self, now: Now) -> Duration {
+        Duration::from_millis(millis_rounded_up(now.moment.since(self.begun)))
     }
 
     /// No pause outlasts the wait: what is left of it is enough for one more attempt.
@@ -514,7 +519,7 @@ impl<R: Rng> Acquisition<R> {
 
     fn queue_nowhere(&mut self, now: Now, out: &mut Vec<Action>) -> Step {
         if !self.time_left(now) {
-            let error = self.out_of_time();
+            let error = self.out_of_time(now);
             return self.fail(error, out);
         }
         self.pause(now);
@@ -555,7 +560,7 @@ impl<R: Rng> Acquisition<R> {
             Answer::Failed(error) => self.home_failed(now, node, error, out),
             Answer::Denied | Answer::Alive | Answer::Final(_) => {
                 self.asked[node] = false;
-                self.fail(Error::TimedOut { votes: Votes::default() }, out)
+                self.fail(Error::TimedOut { waited: self.waited(now), votes: Votes::default() }, out)
             }
         }
     }

@@ -11,6 +11,7 @@ use futures_util::{FutureExt, StreamExt};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use redis::{Cmd, Value, cmd};
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
@@ -19,6 +20,7 @@ use crate::clock::Moment;
 use crate::command::{Holds, Terms, answer};
 use crate::error::Error;
 use crate::fence::Fence;
+use crate::link::AskedFrom;
 use crate::locker::{Claim, Core};
 use crate::owner::Owner;
 use crate::ttl::{Ttl, Wait};
@@ -230,7 +232,7 @@ impl Attempt {
     /// overtake it.
     fn begin(&mut self, mut exchange: Exchange) {
         let _here = self.core.surroundings.runtime.enter();
-        self.exchanges.push(match (&mut exchange).now_or_never() {
+        self.exchanges.push(match unconstrained(&mut exchange).now_or_never() {
             Some(reply) => Box::pin(ready(reply)),
             None => exchange,
         });
@@ -355,7 +357,7 @@ impl Attempt {
         let until = Instant::now() + self.wish.ttl.as_duration();
         self.core.start(async move {
             let wanted = || !core.is_claimed(&claim);
-            if let Err(error) = link.insist(&undo, until, wanted).await {
+            if let Err(error) = link.insist(&undo, until, AskedFrom::Here, wanted).await {
                 debug!(node = %link.node(), %error, "what was left of an attempt was not released");
             }
         });

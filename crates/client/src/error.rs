@@ -18,8 +18,10 @@ pub enum Error {
         votes: Votes,
     },
     /// The wait ended before the lock was granted.
-    #[error("the lock was not granted in time ({votes})")]
+    #[error("the lock was not granted in {waited:?}: {}", last_state(.votes))]
     TimedOut {
+        /// How long the request waited, in whole milliseconds.
+        waited: Duration,
         /// The votes of the last round, empty where the request was still queued.
         votes: Votes,
     },
@@ -52,6 +54,14 @@ pub enum Error {
     /// The lock is no longer held.
     #[error("the lock is lost: {0}")]
     Lost(LossReason),
+    /// The lock was no longer held when only a part of several guarded commands had run.
+    #[error("the lock is lost: {reason}; the first {ran} of the guarded commands ran, the others did not")]
+    LostMidway {
+        /// How many ran, from the first on.
+        ran: usize,
+        /// Why the lock was lost.
+        reason: LossReason,
+    },
     /// The server says that the request itself is wrong (an argument, the type of the key, access rules, a module
     /// that is not loaded). Asking again cannot help.
     #[error("node {node} rejected the request: {message}", node = node + 1)]
@@ -67,6 +77,14 @@ pub enum Error {
     /// The locker's runtime has shut down.
     #[error("the runtime of this locker has shut down")]
     Closed,
+}
+
+/// How a request stood when its time was up.
+fn last_state(votes: &Votes) -> String {
+    match votes.iter().count() {
+        0 => "it is held by another owner, and this request was still in the queue".to_owned(),
+        _ => votes.to_string(),
+    }
 }
 
 impl Error {
@@ -87,7 +105,9 @@ impl Error {
             | Self::TooSlow { .. }
             | Self::Deadlock(_)
             | Self::Lost(_) => true,
-            Self::Held { .. }
+            // Of several commands some ran already, and would run again.
+            Self::LostMidway { .. }
+            | Self::Held { .. }
             | Self::Replaced(_)
             | Self::Rejected { .. }
             | Self::Configuration(_)

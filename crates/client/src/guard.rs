@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use redis::{Value, cmd};
+use redis::{Cmd, Value, cmd};
 use tokio::time::sleep;
 
 use crate::clock::Moment;
@@ -32,7 +32,7 @@ pub use redis::Value as Reply;
 ///
 /// **What it guarantees.** While [`is_lost`](Self::is_lost) says no, no other guard for the same lock does, as long as
 /// the clocks of the machines concerned run at the same rate to within one percent, and the nodes keep what they
-/// acknowledged (or sit out a quarantine after a restart). The answer comes from this machine's own clock, which also
+/// acknowledged (or stay away for the longest ttl after a restart that lost some of it). The answer comes from this machine's own clock, which also
 /// counts the time that the process or the machine was stopped.
 ///
 /// **What it does not.** Between asking and acting any time may pass. Whatever must never be written by two holders
@@ -264,11 +264,15 @@ impl Guard {
             (id, ttl, lease.standing_nodes().collect::<Vec<_>>())
         };
         holding.core.keeper.watch(holding.clone());
-        let command = [holding.terms.renew(&holding.owner, ttl, false)];
+        // A release from another task may come before it; then nothing is sent.
+        let command = || {
+            let held = holding.lease().is_held();
+            held.then(|| holding.terms.renew(&holding.owner, ttl, false)).into_iter().collect::<Vec<_>>()
+        };
         let limit = holding.core.surroundings.limit(ttl);
         let calls = nodes.into_iter().map(|node| {
-            let (link, command) = (&holding.core.links[node], &command);
-            async move { (node, link.call(command, limit).await) }
+            let link = &holding.core.links[node];
+            async move { (node, link.call_with(command, limit).await) }
         });
         let mut calls: FuturesUnordered<_> = calls.collect();
         let mut votes = vec![None; holding.core.quorum.nodes()];
@@ -315,31 +319,81 @@ impl Guard {
         &self,
         command: impl IntoIterator<Item = A>,
     ) -> Result<Reply, Error> {
+        self.guarded_replies(&[self.guarded_command(command)?]).await?.pop().unwrap_or(Ok(Value::Nil))
+    }
+
+    /// As [`guarded`](Self::guarded) for several commands, sent in one piece: one round trip for all of them. Each is
+    /// checked by itself, at the instant in which it runs. Answers with a reply for each; one that the server refuses
+    /// for what it is ([`Error::Rejected`]) keeps the others from nothing.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the lock is not held: none of them ran. [`Error::LostMidway`] when the lease ended between
+    /// two of them: it tells how many ran. What must be written as a whole is one command, such as `MSET`.
+    /// [`Error::NoQuorum`] when they were not answered: then they may have run. [`Error::Configuration`] with several
+    /// nodes or keys.
+    ///
+    /// ```
+    /// # mod doc { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/doc.rs")); } doc::with_server(|url| async move {
+    /// # let locker = redislock_client::Locker::builder().node(&url)?.build()?;
+    /// use redislock_client::{Error, Reply};
+    ///
+    /// let guard = locker.lock("stock:7:lock").acquire().await?;
+    /// let writes = [vec!["DECRBY", "stock:7", "2"], vec!["RPUSH", "orders:7", "alice"]];
+    /// let replies = guard.guarded_all(&writes).await?;
+    /// assert_eq!(replies, [Ok(Reply::Int(-2)), Ok(Reply::Int(1))]);
+    ///
+    /// // Once the lock is gone, nothing of it runs.
+    /// locker.break_lock("stock:7:lock", None, None).await?;
+    /// assert!(matches!(guard.guarded_all(&writes).await, Err(Error::Lost(_))));
+    /// # Ok(()) });
+    /// ```
+    pub async fn guarded_all<C, A>(
+        &self,
+        commands: impl IntoIterator<Item = C>,
+    ) -> Result<Vec<Result<Reply, Error>>, Error>
+    where
+        C: IntoIterator<Item = A>,
+        A: AsRef<[u8]>,
+    {
+        let commands: Vec<_> =
+            commands.into_iter().map(|command| self.guarded_command(command)).collect::<Result<_, _>>()?;
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.guarded_replies(&commands).await
+    }
+
+    fn guarded_command<A: AsRef<[u8]>>(&self, command: impl IntoIterator<Item = A>) -> Result<Cmd, Error> {
         let holding = self.holding();
-        let ([key], [link]) = (&holding.terms.keys[..], &holding.core.links[..]) else {
+        let ([key], [_]) = (&holding.terms.keys[..], &holding.core.links[..]) else {
             return Err(Error::Configuration("a guarded command needs one node and one key".into()));
         };
-        if let Some(reason) = holding.loss() {
-            return Err(Error::Lost(reason));
-        }
         let mut guarded = cmd("LOCK.GUARD").arg(key).arg(holding.owner.as_bytes()).take();
         for part in command {
             guarded.arg(part.as_ref());
         }
-        let limit = holding.core.surroundings.node_timeout;
-        match link.call(&[guarded], limit).await.map(|mut replies| replies.pop().unwrap_or(Value::Nil)) {
-            Ok(Value::ServerError(error)) if error.code() == "NOTHELD" => {
-                let reason = LossReason::Taken { votes: Votes(vec![Some(Vote::Denied)]) };
-                holding.lose(reason.clone());
-                Err(Error::Lost(reason))
-            }
-            Ok(Value::ServerError(error)) => {
-                let message = format!("{} {}", error.code(), error.details().unwrap_or_default());
-                Err(Error::Rejected { node: 0, message })
-            }
-            Ok(reply) => Ok(reply),
-            Err(error) => Err(Error::NoQuorum { votes: Votes(vec![Some(Vote::Unreachable(error))]) }),
+        Ok(guarded)
+    }
+
+    /// Sends guarded commands to the only node. The lock is lost with the first that was not run for want of it.
+    async fn guarded_replies(&self, commands: &[Cmd]) -> Result<Vec<Result<Reply, Error>>, Error> {
+        let holding = self.holding();
+        if let Some(reason) = holding.loss() {
+            return Err(Error::Lost(reason));
         }
+        let limit = holding.core.surroundings.node_timeout;
+        let replies = holding.core.links[0].call(commands, limit).await;
+        let replies = replies
+            .map_err(|error| Error::NoQuorum { votes: Votes(vec![Some(Vote::Unreachable(error))]) })?;
+        if let Some(ran) = replies.iter().position(was_not_held) {
+            let reason = LossReason::Taken { votes: Votes(vec![Some(Vote::Denied)]) };
+            holding.lose(reason.clone());
+            return Err(match ran {
+                0 => Error::Lost(reason),
+                ran => Error::LostMidway { ran, reason },
+            });
+        }
+        Ok(replies.into_iter().map(rejected_as_error).collect())
     }
 
     /// Gives the lock back, and tells what came of it. The watchdog stops at once. The release is sent to every node,
@@ -409,6 +463,20 @@ impl Guard {
             ttl,
             session: holding.terms.session,
         })
+    }
+}
+
+fn was_not_held(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if error.code() == "NOTHELD")
+}
+
+fn rejected_as_error(reply: Value) -> Result<Reply, Error> {
+    match reply {
+        Value::ServerError(error) => {
+            let message = format!("{} {}", error.code(), error.details().unwrap_or_default());
+            Err(Error::Rejected { node: 0, message })
+        }
+        reply => Ok(reply),
     }
 }
 

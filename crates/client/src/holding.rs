@@ -31,6 +31,8 @@ pub(crate) struct Holding {
     /// How many holds of this owner stand. One at a time is taken or given back.
     pub(crate) holds: tokio::sync::Mutex<u32>,
     claimed: AtomicBool,
+    /// Whether the figures count it as held.
+    counted: AtomicBool,
     lease: Mutex<Lease>,
     /// Told when the lease is lost, released, or has a new deadline.
     changed: watch::Sender<()>,
@@ -59,6 +61,7 @@ impl Holding {
             reentrant,
             holds: tokio::sync::Mutex::new(1),
             claimed: AtomicBool::new(true),
+            counted: AtomicBool::new(true),
             lease: Mutex::new(lease),
             changed: watch::Sender::new(()),
         })
@@ -87,8 +90,19 @@ impl Holding {
 
     /// Gives up the claim that came with the grant.
     pub(crate) fn end_claim(&self) {
+        self.tell_end();
         if self.claimed.swap(false, Ordering::AcqRel) {
             self.core.give_up_claim(&self.claim());
+        }
+    }
+
+    /// Tells the figures of the end, once: a guard may be kept for long after its lock was released or lost.
+    fn tell_end(&self) {
+        if self.counted.swap(false, Ordering::AcqRel) {
+            metrics::gauge!("redislock_held").decrement(1);
+            metrics::histogram!("redislock_held_seconds")
+                .record(Moment::now().since(self.since).as_secs_f64());
+            debug!(key = self.terms.name(), owner = %self.owner, fence = %self.fence, "lock no longer held");
         }
     }
 
@@ -110,6 +124,7 @@ impl Holding {
         };
         metrics::counter!("redislock_lost_total", "reason" => name).increment(1);
         warn!(key = self.terms.name(), owner = %self.owner, fence = %self.fence, %reason, "lock lost");
+        self.tell_end();
         self.tell();
     }
 
@@ -144,8 +159,5 @@ impl Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         self.end_claim();
-        metrics::gauge!("redislock_held").decrement(1);
-        metrics::histogram!("redislock_held_seconds").record(Moment::now().since(self.since).as_secs_f64());
-        debug!(key = self.terms.name(), owner = %self.owner, fence = %self.fence, "lock no longer held");
     }
 }

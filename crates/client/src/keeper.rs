@@ -8,7 +8,6 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use redis::Cmd;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
@@ -155,16 +154,19 @@ fn send(renewals: Vec<Renewal>) {
     }
 }
 
-/// Renews many leases at one node.
+/// Renews many leases at one node. What was released before it is this request's turn is left out: a release that is
+/// sent is followed by no renewal, which could fit what the same owner gets next.
 async fn renew(node: usize, link: Arc<Link>, renewals: Arc<Vec<Renewal>>, chunk: Vec<usize>) {
-    let chunk: Vec<_> = chunk.into_iter().map(|index| &renewals[index]).collect();
-    let commands: Vec<Cmd> = chunk
-        .iter()
-        .map(|renewal| renewal.holding.terms.renew(&renewal.holding.owner, renewal.ttl, false))
-        .collect();
+    let mut chunk: Vec<_> = chunk.into_iter().map(|index| &renewals[index]).collect();
     let ttls = chunk.iter().map(|renewal| renewal.ttl);
     let limit = ttls.min().map(|ttl| chunk[0].holding.core.surroundings.limit(ttl)).unwrap_or_default();
-    let answers = link.call(&commands, limit).await;
+    let commands = || {
+        chunk.retain(|renewal| renewal.holding.lease().is_held());
+        let renew =
+            |renewal: &&Renewal| renewal.holding.terms.renew(&renewal.holding.owner, renewal.ttl, false);
+        chunk.iter().map(renew).collect::<Vec<_>>()
+    };
+    let answers = link.call_with(commands, limit).await;
     for (index, renewal) in chunk.into_iter().enumerate() {
         let vote = match &answers {
             Ok(answers) => answers.get(index).map_or(Vote::Denied, renewal_vote),

@@ -125,6 +125,11 @@ impl Lease {
         self.gone.iter().enumerate().filter_map(|(node, gone)| (!gone).then_some(node))
     }
 
+    /// Whether it was neither released nor found to be lost.
+    pub(crate) fn is_held(&self) -> bool {
+        self.tenure == Tenure::Held
+    }
+
     /// When [`Self::due`] wants to be called next; `None` when there is nothing left to watch.
     pub(crate) fn wake_at(&self) -> Option<Moment> {
         match self.tenure {

@@ -21,12 +21,25 @@
 //!
 //! | nodes | two valid guards at once | the lock survives | fences rise |
 //! |---|---|---|---|
-//! | **one server** | never, while it keeps what it acknowledged: `appendfsync always`, or `quarantine yes` | nothing: while the server is down nobody gets the lock | always on that server |
-//! | **a primary with replicas** (Sentinel, cluster) | possible after a failover, since replication is asynchronous: a grant that the new primary never saw is granted again. [`acknowledged_by`](LockRequest::acknowledged_by) and `min-replicas-to-write` make that rarer, `quarantine yes` on the replicas prevents it | the loss of the primary | as far as the new primary has seen them; otherwise as well as the servers' clocks agree |
-//! | **N independent servers**, three or five | never, while a majority keeps what it acknowledged (or sits out its quarantine) and clocks run at the same rate to within one percent | the loss of a minority | always: see below |
+//! | **one server** | never, while it [keeps what it acknowledged](#keeping-what-was-acknowledged) | nothing: while the server is down nobody gets the lock | always on that server |
+//! | **a primary with replicas** (Sentinel, cluster) | possible after a failover, since replication is asynchronous: a grant that the new primary never saw is granted again. [`acknowledged_by`](LockRequest::acknowledged_by) and `min-replicas-to-write` make that rarer; nothing prevents it yet | the loss of the primary | as far as the new primary has seen them; otherwise as well as the servers' clocks agree |
+//! | **N independent servers**, three or five | never, while a majority [keeps what it acknowledged](#keeping-what-was-acknowledged) and clocks run at the same rate to within one percent | the loss of a minority | always: see below |
 //!
 //! In every row *valid* means [`Guard::is_lost`] saying no at that moment. Nothing that a lock service does can stop a
 //! program between asking and acting: what must never be written by two holders has to check the [`Fence`].
+//!
+//! # Keeping what was acknowledged
+//!
+//! A server that comes back without its last second of data does not know what it granted in it, and grants it again.
+//! Two things prevent that today:
+//!
+//! * `appendonly yes` with `appendfsync always`: what was acknowledged is on disk. Every grant pays for a write to it.
+//! * Keep a server that was restarted away from its clients for the longest ttl in use (start it on another port, or
+//!   behind a closed firewall, and let them in afterwards): by then every lease that it may have forgotten has ended. The
+//!   same goes for a replica that was promoted, where the failover is in your hands.
+//!
+//! A setting `quarantine yes`, with which the module does the latter by itself, is planned but not there yet: a
+//! server that is given it does not start.
 //!
 //! # The critique of Redlock, point by point
 //!
@@ -47,7 +60,8 @@
 //!   ([`validity`]), however long the answers took. A grant that comes too late to be trusted is a failure, and is
 //!   released.
 //! * **"A server that restarts without its last second of data grants again."** It does, unless it runs with
-//!   `appendfsync always` or `quarantine yes`. Without either there is no guarantee over a restart, on one node or on
+//!   `appendfsync always` or is kept away from its clients for a while
+//!   ([above](#keeping-what-was-acknowledged)). Without either there is no guarantee over a restart, on one node or on
 //!   five.
 //! * **"For efficiency it is too heavy, for correctness not safe enough."** For efficiency use one node, with one round
 //!   trip to take a lock and one to give it back. For correctness use fences, whatever the number of nodes; more nodes
@@ -62,8 +76,8 @@
 //! granted the later lock afterwards, since until then it was held, and every node grants above all that it has on
 //! record. The later fence is the highest of its majority, so it is higher than *F*.
 //!
-//! The assumption is that nodes keep what they acknowledged, or sit out a quarantine that outlasts every lease that they
-//! may have forgotten. After the latter, fences fall back on the clocks of the servers.
+//! The assumption is that nodes keep what they acknowledged, or stay away until every lease that they may have forgotten
+//! has ended. After the latter, fences fall back on the clocks of the servers.
 //!
 //! # Waiting
 //!
@@ -73,11 +87,51 @@
 //! about the first node, or several attempts split the votes, all is released and tried again after a pause with full
 //! jitter: then the order is that of luck.
 //!
+//! # Sharing, several keys, guarded writes
+//!
+//! ```
+//! # mod doc { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/doc.rs")); } doc::with_server(|url| async move {
+//! use redislock_client::{Locker, Reply};
+//!
+//! let locker = Locker::builder().node(&url)?.build()?;
+//!
+//! // Readers and writers: shared holders stand together, a writer stands alone and is not passed by later readers.
+//! let (one, two) = (locker.lock("catalogue").shared(), locker.lock("catalogue").shared());
+//! let readers = (one.acquire().await?, two.acquire().await?);
+//! assert!(locker.lock("catalogue").try_acquire().await.is_err());
+//! drop(readers);
+//!
+//! // A semaphore: no more than three at once.
+//! let place = locker.lock("uploads").limit(3).acquire().await?;
+//! place.release().await?;
+//!
+//! // Several keys: all or none, in whatever order others name them.
+//! let both = locker.lock_all(["account:1", "account:2"]).acquire().await?;
+//! both.release().await?;
+//!
+//! // Guarded: the server writes only while this owner holds the lock; one command, or several in one piece.
+//! let guard = locker.lock("stock:lock").acquire().await?;
+//! guard.guarded(["SET", "stock", "5"]).await?;
+//! let replies = guard.guarded_all([vec!["DECR", "stock"], vec!["RPUSH", "orders", "alice"]]).await?;
+//! assert_eq!(replies, [Ok(Reply::Int(4)), Ok(Reply::Int(1))]);
+//! guard.release().await?;
+//! # Ok(()) });
+//! ```
+//!
+//! Guarded commands need one node and one key, since over several there is no instant in which all could be checked.
+//! There, whatever is written checks the [`Fence`].
+//!
 //! # Features
 //!
 //! * `blocking`: a front without async (module `blocking`)
 //! * `tls`: `rediss://` nodes
-//! * `cli`: the program `redislock`
+//! * `cli`: the program `redislock`; on by default, so that `cargo install` makes it
+//!
+//! A library or an application does without the program and what only it needs:
+//!
+//! ```toml
+//! redislock-client = { version = "0.1", default-features = false }
+//! ```
 //!
 //! # Observing
 //!

@@ -6,6 +6,7 @@ mod wire;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use rand::rngs::ThreadRng;
 use redis::{Cmd, PushInfo, PushKind, Value, cmd};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, warn};
 
@@ -52,11 +54,19 @@ impl Surroundings {
 
 /// What a link is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+enum Purpose {
     /// All that is answered at once.
     Shared,
     /// Locks that end with the connection.
     Session,
+}
+
+/// Where the request came from that is now to be undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AskedFrom {
+    Here,
+    /// Another process, which may reach nodes that we do not.
+    Elsewhere,
 }
 
 pub(crate) struct Link {
@@ -71,6 +81,8 @@ pub(crate) struct Link {
     /// Told at every connection made or lost.
     changed: watch::Sender<()>,
     idle_lanes: Mutex<Vec<Wire>>,
+    /// Set with the first connection to the node, of whichever kind. The node's links share it.
+    reached: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -88,11 +100,22 @@ struct State {
 }
 
 impl Link {
-    pub(crate) fn new(
+    pub(crate) fn new(index: usize, node: Node, surroundings: Arc<Surroundings>) -> Arc<Self> {
+        Self::unconnected(index, node, Purpose::Shared, surroundings, Arc::default())
+    }
+
+    /// The connection of session-bound locks, beside this one.
+    pub(crate) fn for_sessions(&self) -> Arc<Self> {
+        let (node, reached) = (self.node.clone(), self.reached.clone());
+        Self::unconnected(self.index, node, Purpose::Session, self.surroundings.clone(), reached)
+    }
+
+    fn unconnected(
         index: usize,
         node: Node,
         purpose: Purpose,
         surroundings: Arc<Surroundings>,
+        reached: Arc<AtomicBool>,
     ) -> Arc<Self> {
         Arc::new(Self {
             index,
@@ -103,6 +126,7 @@ impl Link {
             turn: tokio::sync::Mutex::default(),
             changed: watch::Sender::new(()),
             idle_lanes: Mutex::default(),
+            reached,
         })
     }
 
@@ -143,10 +167,20 @@ impl Link {
         commands: &[Cmd],
         limit: Duration,
     ) -> Result<Vec<Value>, NodeError> {
+        self.call_with(|| commands, limit).await
+    }
+
+    /// As [`call`](Self::call), with commands that are decided upon in the moment in which they are sent: whatever is
+    /// decided later is sent later.
+    pub(crate) async fn call_with<C: AsRef<[Cmd]>>(
+        self: &Arc<Self>,
+        commands: impl FnOnce() -> C,
+        limit: Duration,
+    ) -> Result<Vec<Value>, NodeError> {
         if self.state().silent {
             return Err(NodeError::new(NodeErrorKind::Timeout, "has not answered lately"));
         }
-        self.call_tied(commands, limit).await.map(|(_, answers)| answers)
+        self.call_within(limit, commands).await.map(|(_, answers)| answers)
     }
 
     /// As [`call`](Self::call), and tells over which connection.
@@ -154,6 +188,14 @@ impl Link {
         self: &Arc<Self>,
         commands: &[Cmd],
         limit: Duration,
+    ) -> Result<(u64, Vec<Value>), NodeError> {
+        self.call_within(limit, || commands).await
+    }
+
+    async fn call_within<C: AsRef<[Cmd]>>(
+        self: &Arc<Self>,
+        limit: Duration,
+        commands: impl FnOnce() -> C,
     ) -> Result<(u64, Vec<Value>), NodeError> {
         match timeout(limit, self.exchange(commands)).await {
             Ok(answers) => answers,
@@ -164,11 +206,19 @@ impl Link {
         }
     }
 
-    async fn exchange(self: &Arc<Self>, commands: &[Cmd]) -> Result<(u64, Vec<Value>), NodeError> {
+    async fn exchange<C: AsRef<[Cmd]>>(
+        self: &Arc<Self>,
+        commands: impl FnOnce() -> C,
+    ) -> Result<(u64, Vec<Value>), NodeError> {
         let mut turn = Some(self.turn.lock().await);
         let (epoch, mut wire) = self.wire().await?;
-        let mut sending = pin!(wire.send(commands));
-        // The first poll puts the commands in the connection's own queue; then it is the next one's turn.
+        let commands = commands();
+        if commands.as_ref().is_empty() {
+            return Ok((epoch, Vec::new()));
+        }
+        // The first poll puts the commands in the connection's own queue; then it is the next one's turn. It must not
+        // fail to do so only because this task has done much already.
+        let mut sending = pin!(unconstrained(wire.send(commands.as_ref())));
         let answers = poll_fn(|context| {
             let progress = sending.as_mut().poll(context);
             turn = None;
@@ -193,21 +243,26 @@ impl Link {
     }
 
     /// Sends commands and sees to it that they are answered: over the next connections, too, until `until`, as long
-    /// as they are `wanted`.
+    /// as they are `wanted`. A node that was never reached has nothing of what was asked for from here: requests are
+    /// sent in turn, so that all earlier ones have failed by then.
     pub(crate) async fn insist(
         self: &Arc<Self>,
         commands: &[Cmd],
         until: Instant,
+        asked: AskedFrom,
         wanted: impl Fn() -> bool,
     ) -> Result<Vec<Value>, NodeError> {
         let mut changes = self.changes();
         loop {
             changes.borrow_and_update();
-            let error = match timeout_at(until, self.exchange(commands)).await {
+            let error = match timeout_at(until, self.exchange(|| commands)).await {
                 Ok(Ok((_, answers))) => return Ok(answers),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(NodeError::new(NodeErrorKind::Timeout, "no answer in time")),
             };
+            if asked == AskedFrom::Here && !self.reached.load(Ordering::Acquire) {
+                return Err(error);
+            }
             tokio::select! {
                 _ = changes.changed() => {}
                 () = sleep_until(until) => return Err(error),
@@ -304,6 +359,7 @@ impl Link {
     }
 
     fn connected(self: &Arc<Self>, wire: Wire) -> u64 {
+        self.reached.store(true, Ordering::Release);
         let mut state = self.state();
         state.epoch += 1;
         state.wire = Some(wire);
@@ -380,5 +436,7 @@ async fn probe(link: Weak<Link>, epoch: u64, mut wire: Wire) {
 }
 
 fn connection_error(error: &redis::RedisError) -> NodeError {
-    NodeError::new(NodeErrorKind::Connection, error.to_string())
+    // Some of the redis crate's messages have several lines.
+    let message = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    NodeError::new(NodeErrorKind::Connection, message)
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
+use tokio::task::coop::unconstrained;
 
 use crate::acquisition::Now;
 use crate::clock::Moment;
@@ -18,7 +19,7 @@ use crate::error::Error;
 use crate::fence::Fence;
 use crate::holding::Holding;
 use crate::keeper::Keeper;
-use crate::link::{Identities, Link, Purpose, Surroundings};
+use crate::link::{Identities, Link, Surroundings};
 use crate::node::Node;
 use crate::owner::Owner;
 use crate::request::LockRequest;
@@ -202,10 +203,7 @@ impl Core {
 
     /// The connection to a node that its session-bound locks are tied to.
     pub(crate) fn session_link(&self, node: usize) -> &Arc<Link> {
-        self.session_links[node].get_or_init(|| {
-            let target = self.links[node].node().clone();
-            Link::new(node, target, Purpose::Session, self.surroundings.clone())
-        })
+        self.session_links[node].get_or_init(|| self.links[node].for_sessions())
     }
 
     /// Runs work in the background, after its first step here: what it sends is then sent before anything that the
@@ -217,7 +215,7 @@ impl Core {
             work.await;
             drop(under_way);
         });
-        if (&mut work).now_or_never().is_none() {
+        if unconstrained(&mut work).now_or_never().is_none() {
             self.surroundings.runtime.spawn(work);
         }
     }
@@ -397,7 +395,7 @@ impl LockerBuilder {
             waits: Arc::new(Semaphore::new(self.max_waits.min(Semaphore::MAX_PERMITS))),
             identities: Identities::new(self.nodes.len()),
         });
-        let link = |(index, node)| Link::new(index, node, Purpose::Shared, surroundings.clone());
+        let link = |(index, node)| Link::new(index, node, surroundings.clone());
         let quorum = Quorum::of(self.nodes.len());
         let core = Core {
             quorum,

@@ -11,7 +11,7 @@ use crate::clock::Moment;
 use crate::command::{Holds, released};
 use crate::error::Error;
 use crate::holding::Holding;
-use crate::link::Link;
+use crate::link::{AskedFrom, Link};
 use crate::locker::Core;
 use crate::round::{Round, Standing};
 use crate::vote::{NodeError, NodeErrorKind, Vote};
@@ -169,10 +169,11 @@ fn send(
         }
         let command = [holding.terms.release(&holding.owner, holds)];
         let (claim, again) = (holding.claim(), core.clone());
+        let from = if holding.first_asked.is_some() { AskedFrom::Here } else { AskedFrom::Elsewhere };
         core.start(async move {
             // A newer guard of the same owner would fall to a release that is sent again.
             let wanted = || !last || !again.is_claimed(&claim);
-            let answer = match link.insist(&command, until, wanted).await {
+            let answer = match link.insist(&command, until, from, wanted).await {
                 Ok(replies) => released(replies.first().unwrap_or(&Value::Okay)),
                 Err(error) => {
                     debug!(node = %link.node(), %error, "not released");

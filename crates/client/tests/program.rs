@@ -91,6 +91,17 @@ fn exec_gives_75_when_the_lock_is_not_granted_in_time() {
 }
 
 #[test]
+fn exec_says_how_long_it_waited_and_what_for() {
+    let server = server();
+    assert!(cmd!(server.connect(), "LOCK.ACQUIRE", "k", "other", 60_000).int() > 0);
+    let output = exec(&[&server], &["--wait", "300ms"], "true").output().unwrap();
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("not granted in 3") && stderr.contains("held by another owner"), "{stderr}");
+    let output = exec(&[&server], &["--wait", "0s"], "true").output().unwrap();
+    assert!(text(&output.stderr).contains("node 1: denied"), "{output:?}");
+}
+
+#[test]
 fn exec_waits_for_its_turn() {
     let server = server();
     assert!(cmd!(server.connect(), "LOCK.ACQUIRE", "k", "other", 60_000).int() > 0);

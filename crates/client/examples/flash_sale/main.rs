@@ -2,7 +2,7 @@
 //! mid-order or freeze.
 //!
 //! `cargo run --release -p redislock-client --example flash_sale` starts its own servers: one is the shop, five keep the
-//! lock. It runs the sale four times, tells what came of it, and fails where a sale that must be right is not.
+//! lock, except where the shop's own server does. It runs the sale five times, tells what came of it, and fails where a sale that must be right is not.
 
 mod shop;
 mod supervisor;
@@ -18,6 +18,8 @@ enum Protection {
     Nothing,
     Lock,
     LockAndFence,
+    /// The shop's server keeps the lock itself, and writes only for the one who holds it.
+    GuardedWrites,
 }
 
 impl Protection {
@@ -26,13 +28,14 @@ impl Protection {
             Protection::Nothing => "nothing",
             Protection::Lock => "lock",
             Protection::LockAndFence => "lock-and-fence",
+            Protection::GuardedWrites => "guarded-writes",
         }
     }
 
     fn named(name: &str) -> Option<Self> {
-        [Protection::Nothing, Protection::Lock, Protection::LockAndFence]
-            .into_iter()
-            .find(|protection| protection.name() == name)
+        use Protection::{GuardedWrites, Lock, LockAndFence, Nothing};
+        let all = [Nothing, Lock, LockAndFence, GuardedWrites];
+        all.into_iter().find(|protection| protection.name() == name)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, cmd, pipe};
+use redislock_client::{Error, Guard};
 
 use crate::Outcome;
 
@@ -84,6 +85,21 @@ impl Shop {
     pub(crate) async fn fenced_order(&mut self, fence: u64, stock: i64, buyer: &str) -> Outcome<bool> {
         let command = cmd("EVAL").arg(FENCED_ORDER).arg(0).arg(fence).arg(stock).arg(buyer).take();
         Ok(command.query_async::<i64>(&mut self.redis).await? == 1)
+    }
+
+    /// As [`order`](Self::order), written by the server only while the guard's owner holds the lock, which is the
+    /// shop's own; false when it does not.
+    pub(crate) async fn guarded_order(&self, guard: &Guard, stock: i64, buyer: &str) -> Outcome<bool> {
+        let stock = stock.to_string();
+        let writes = [["SET", "stock", &stock], ["RPUSH", "orders", buyer]];
+        match guard.guarded_all(writes).await {
+            Ok(replies) => {
+                replies.into_iter().collect::<Result<Vec<_>, _>>()?;
+                Ok(true)
+            }
+            Err(Error::Lost(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     pub(crate) async fn frozen(&mut self) -> Outcome<()> {

@@ -37,9 +37,12 @@ pub(crate) async fn run(module: &Path) -> Outcome<()> {
     let with_fences = sale.hold(Protection::LockAndFence, true).await?;
     tell("with a lock and fences, and a worker that freezes right before it writes", &with_fences);
 
-    if with_lock.are_right() && with_fences.are_right() {
+    let with_guard = sale.hold(Protection::GuardedWrites, true).await?;
+    tell("with a lock in the shop's server, guarded writes, and a worker that freezes", &with_guard);
+
+    if with_lock.are_right() && with_fences.are_right() && with_guard.are_right() {
         println!(
-            "The lock kept the books right, and the fences did so even where a holder overran its lease."
+            "The lock kept the books right; fences and guarded writes did so even where a holder overran its lease."
         );
         Ok(())
     } else {
@@ -83,7 +86,11 @@ impl Sale<'_> {
         let freezes = if freezes { "freezes" } else { "runs" };
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["worker", &number.to_string(), protection.name(), freezes, self.shop_url]);
-        Ok(command.args(self.nodes).spawn()?)
+        match protection {
+            Protection::GuardedWrites => command.arg(self.shop_url),
+            _ => command.args(self.nodes),
+        };
+        Ok(command.spawn()?)
     }
 
     /// A worker that takes the lock first, looks at the stock, and stops there.

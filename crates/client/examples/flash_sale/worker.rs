@@ -82,11 +82,13 @@ async fn protected(
             shop.frozen().await?;
             freeze()?;
         }
-        if protection == Protection::Lock {
-            return shop.order(stock - 1, buyer).await;
-        }
-        if !shop.fenced_order(guard.fence().get(), stock - 1, buyer).await? {
-            println!("    the shop refused an order with the old fence {}", guard.fence());
+        let written = match protection {
+            Protection::LockAndFence => shop.fenced_order(guard.fence().get(), stock - 1, buyer).await?,
+            Protection::GuardedWrites => shop.guarded_order(&guard, stock - 1, buyer).await?,
+            Protection::Nothing | Protection::Lock => return shop.order(stock - 1, buyer).await,
+        };
+        if !written {
+            println!("    an order under the old fence {} was refused", guard.fence());
         }
         return Ok(());
     }

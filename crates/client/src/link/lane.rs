@@ -65,7 +65,10 @@ impl Link {
     async fn open_lane(&self) -> Result<Wire, NodeError> {
         let limit = self.surroundings.connect_timeout;
         match timeout(limit, Wire::open(&self.node, limit, None)).await {
-            Ok(Ok(wire)) => Ok(wire),
+            Ok(Ok(wire)) => {
+                self.reached.store(true, Ordering::Release);
+                Ok(wire)
+            }
             Ok(Err(error)) => Err(connection_error(&error)),
             Err(_) => Err(NodeError::new(NodeErrorKind::Timeout, format!("no connection within {limit:?}"))),
         }

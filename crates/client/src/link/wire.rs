@@ -8,9 +8,14 @@ use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::{Arg, AsyncConnectionConfig, Cmd, Pipeline, PushInfo, RedisResult, Value};
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::node::{Node, Place, locate};
+
+/// How much may wait to be sent over one connection: without limit. Were there one, a request that found the line full
+/// could be overtaken, on its way into it, by the release that comes after it.
+const ROOM: usize = Semaphore::MAX_PERMITS;
 
 /// Clones share the connection; it closes when the last one is dropped.
 #[derive(Clone)]
@@ -36,8 +41,10 @@ impl Wire {
             return Ok(Self::Cluster(client.get_async_connection().await?));
         }
         let client = locate(node.place(), pushes.is_some()).await?;
-        let mut config =
-            AsyncConnectionConfig::new().set_connection_timeout(Some(limit)).set_response_timeout(None);
+        let mut config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(limit))
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(ROOM);
         if let Some(pushes) = pushes {
             config = config.set_push_sender(pushes);
         }

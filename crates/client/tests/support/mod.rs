@@ -85,3 +85,10 @@ pub async fn eventually(within: Duration, what: &str, holds: impl Fn() -> bool) 
         tokio::time::sleep(ms(5)).await;
     }
 }
+
+/// The memory of this process.
+pub fn resident_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}

@@ -23,9 +23,9 @@ pub(crate) struct Args {
     )]
     pub(crate) nodes: Vec<String>,
 
-    /// The longest that one node is waited for in one round
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration, global = true)]
-    pub(crate) node_timeout: Duration,
+    /// The longest that one node is waited for in one round; 500ms for `exec`, 5s for all else where not set
+    #[arg(long, value_name = "TIME", value_parser = duration, global = true)]
+    pub(crate) node_timeout: Option<Duration>,
 
     /// Write JSON: results to standard output, events and errors of `exec` to standard error
     #[arg(long, global = true)]
@@ -33,6 +33,16 @@ pub(crate) struct Args {
 
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Args {
+    /// How long one node is waited for. A lease runs meanwhile in `exec`; a look is asked once, and has time.
+    pub(crate) fn node_timeout(&self) -> Duration {
+        self.node_timeout.unwrap_or(match self.command {
+            Command::Exec(_) => Duration::from_millis(500),
+            _ => Duration::from_secs(5),
+        })
+    }
 }
 
 const EXIT_CODES: &str = "\

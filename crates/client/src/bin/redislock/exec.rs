@@ -11,14 +11,12 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::args::{Exec, Wait};
+use crate::args::{Args, Exec, Wait};
 use crate::child::{Running, signal_code, signals, status_code};
 use crate::exit::{LOST, SOFTWARE, failed, report};
 
-/// How long the end waits for what is still to be released.
-const DRAIN: Duration = Duration::from_secs(2);
-
-pub(crate) async fn run(locker: &Locker, exec: &Exec, as_json: bool) -> ExitCode {
+pub(crate) async fn run(locker: &Locker, exec: &Exec, args: &Args) -> ExitCode {
+    let as_json = args.json;
     let mut signals = match signals() {
         Ok(signals) => signals,
         Err(error) => {
@@ -31,7 +29,8 @@ pub(crate) async fn run(locker: &Locker, exec: &Exec, as_json: bool) -> ExitCode
         Ok(Err(error)) => failed(as_json, &error),
         Err(signal) => ExitCode::from(signal_code(signal)),
     };
-    let _ = timeout(DRAIN, locker.drain()).await;
+    // What is still to be released has its last chance; a node that does not answer lets the lease lapse.
+    let _ = timeout(args.node_timeout(), locker.drain()).await;
     code
 }
 

@@ -24,7 +24,7 @@ pub(crate) const SIGNALLED: u8 = 128;
 pub(crate) fn code(error: &Error) -> u8 {
     match error {
         Error::NoQuorum { .. } => UNAVAILABLE,
-        Error::Lost(_) => LOST,
+        Error::Lost(_) | Error::LostMidway { .. } => LOST,
         error if error.is_retryable() => NOT_GRANTED,
         Error::Held { .. } | Error::Replaced(_) => NOT_GRANTED,
         _ => USAGE,

@@ -46,7 +46,7 @@ fn with_locker(args: Args) -> ExitCode {
             Err(error) => return failed(args.json, &error),
         };
         let outcome = match &args.command {
-            Command::Exec(request) => return exec::run(&locker, request, args.json).await,
+            Command::Exec(request) => return exec::run(&locker, request, &args).await,
             Command::Info { key } => inspect::info(&locker, key, args.json).await,
             Command::List { pattern } => inspect::list(&locker, pattern, args.json).await,
             Command::Waiters { key } => inspect::waiters(&locker, key, args.json).await,
@@ -60,6 +60,7 @@ fn with_locker(args: Args) -> ExitCode {
 }
 
 fn locker(args: &Args) -> Result<Locker, Error> {
+    let timeout = args.node_timeout();
     let builder = Locker::builder().nodes(&args.nodes)?;
-    builder.node_timeout(args.node_timeout).connect_timeout(args.node_timeout.saturating_mul(4)).build()
+    builder.node_timeout(timeout).connect_timeout(timeout.saturating_mul(4)).build()
 }
