@@ -1,5 +1,6 @@
 //! A cluster on loopback.
 
+use crc::{CRC_16_XMODEM, Crc};
 use std::time::Duration;
 
 use crate::builder::Builder;
@@ -182,6 +183,8 @@ impl Cluster {
     }
 }
 
+static CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
+
 /// The slot of a key: of what stands between its first braces, where they hold something.
 pub fn slot_of(key: impl AsRef<[u8]>) -> u16 {
     let key = key.as_ref();
@@ -190,16 +193,7 @@ pub fn slot_of(key: impl AsRef<[u8]>) -> u16 {
         let length = rest.iter().position(|byte| *byte == b'}')?;
         (length > 0).then(|| &rest[..length])
     });
-    crc16(tag.unwrap_or(key)) % 16_384
-}
-
-/// CRC-16/XMODEM.
-fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
-            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
-        })
-    })
+    CRC.checksum(tag.unwrap_or(key)) % 16_384
 }
 
 #[cfg(test)]
@@ -208,10 +202,10 @@ mod tests {
 
     #[test]
     fn slots_are_those_of_the_cluster_specification() {
-        assert_eq!(crc16(b"123456789"), 0x31C3);
+        assert_eq!(CRC.checksum(b"123456789"), 0x31C3);
         assert_eq!(slot_of("foo"), 12182);
         assert_eq!(slot_of("{foo}bar"), slot_of("foo"));
-        assert_eq!(slot_of("foo{}{bar}"), crc16(b"foo{}{bar}") % 16_384);
+        assert_eq!(slot_of("foo{}{bar}"), CRC.checksum(b"foo{}{bar}") % 16_384);
         assert_eq!(slot_of("{{bar}}"), slot_of("{bar"));
     }
 }
