@@ -46,6 +46,17 @@ impl<'a> Step<'a> {
         Key { db: self.home, name: name.as_bytes() }
     }
 
+    /// Sees to it that a request to each of these keys can be served, before one of them is: a key of another type
+    /// must not be found when others have changed already.
+    pub(crate) fn judge_all(&mut self, names: &[Str<'_>], owner: &[u8]) -> Result<(), Error> {
+        for name in names {
+            let key = self.key(*name);
+            let (engine, port, now) = self.parts();
+            engine.lease(port, now, key, owner)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn now(&self) -> Now {
         self.now
     }

@@ -25,11 +25,7 @@ impl Command for MRelease {
         let (names, owner) = (args.keys(Self::SPEC.behind_keys())?, args.owner()?);
         args.options(&[])?;
         let mut step = Step::of_command(call.ctx, names.first().copied())?;
-        for name in &names {
-            let key = step.key(*name);
-            let (engine, port, now) = step.parts();
-            engine.lease(port, now, key, owner)?;
-        }
+        step.judge_all(&names, owner)?;
         let release = names.iter().map(|name| {
             let key = step.key(*name);
             let (engine, port, now) = step.parts();

@@ -25,11 +25,7 @@ impl Command for MRenew {
         let (names, owner, ttl) = (args.keys(Self::SPEC.behind_keys())?, args.owner()?, args.ttl()?);
         let session = call.session(args.options(&["SESSION"])?.session)?;
         let mut step = Step::of_command(call.ctx, names.first().copied())?;
-        for name in &names {
-            let key = step.key(*name);
-            let (engine, port, now) = step.parts();
-            engine.lease(port, now, key, owner)?;
-        }
+        step.judge_all(&names, owner)?;
         let renew = names.iter().map(|name| {
             let key = step.key(*name);
             let (engine, port, now) = step.parts();
